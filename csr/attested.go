@@ -119,13 +119,17 @@ func (c *Checked) CheckMachine(machine string) error {
 		return noResult()
 	}
 	own := &c.machine
+	other := own.Identity != "" && own.Identity != machine
+	otherProvider := own.Provider != c.provider && (own.Provider != "" || c.provider == providerInsecure) && c.signerName != SignerKubeletServing
+	if !other && !otherProvider {
+		return nil
+	}
 	verified, known := refusal.QuoteApart(machine, own.Identity, nil)
 	got := "machine " + verified + " by " + refusal.OrNothing(c.provider)
 	const check = checkInventoryMachine
 	return faults{
-		{own.Identity != "" && own.Identity != machine, check, got, known + " for node " + c.nodeName},
-		{own.Provider != c.provider && (own.Provider != "" || c.provider == providerInsecure) && c.signerName != SignerKubeletServing,
-			check, got, "one by " + refusal.OrNothing(own.Provider) + " for node " + c.nodeName},
+		{other, check, got, known + " for node " + c.nodeName},
+		{otherProvider, check, got, "one by " + refusal.OrNothing(own.Provider) + " for node " + c.nodeName},
 	}.first()
 }
 

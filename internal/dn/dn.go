@@ -47,29 +47,52 @@ func Key(raw []byte) string {
 	if len(raw) > maxSize || !in.ReadASN1(&rdns, asn1.SEQUENCE) || !in.Empty() {
 		return unread + string(raw)
 	}
-	key := []byte(read)
+	var room [2 * 128]byte // of most names, so that the key is the only allocation
+	key := append(room[:0], read...)
 	for !rdns.Empty() {
 		var rdn cryptobyte.String
 		if !rdns.ReadASN1(&rdn, asn1.SET) {
 			return unread + string(raw)
 		}
-		var attributes []string
-		for !rdn.Empty() {
-			var attribute, id, value cryptobyte.String
-			var tag asn1.Tag
-			if !rdn.ReadASN1(&attribute, asn1.SEQUENCE) || !attribute.ReadASN1(&id, asn1.OBJECT_IDENTIFIER) ||
-				!attribute.ReadAnyASN1(&value, &tag) || !attribute.Empty() {
-				return unread + string(raw)
-			}
-			attributes = append(attributes, string(appendPart(appendPart(nil, string(id)), valueKey(tag, value))))
-		}
-		slices.Sort(attributes)
-		key = binary.AppendUvarint(key, uint64(len(attributes)))
-		for _, a := range attributes {
-			key = appendPart(key, a)
+		var ok bool
+		if key, ok = appendRDN(key, rdn); !ok {
+			return unread + string(raw)
 		}
 	}
 	return string(key)
+}
+
+// appendRDN appends the number of attributes of a RelativeDistinguishedName, and the attributes in the order of their
+// forms. It reports whether the name can be read.
+func appendRDN(key []byte, rdn cryptobyte.String) ([]byte, bool) {
+	var others []string // if there is more than one
+	for !rdn.Empty() {
+		var attribute, id, value cryptobyte.String
+		var tag asn1.Tag
+		if !rdn.ReadASN1(&attribute, asn1.SEQUENCE) || !attribute.ReadASN1(&id, asn1.OBJECT_IDENTIFIER) ||
+			!attribute.ReadAnyASN1(&value, &tag) || !attribute.Empty() {
+			return nil, false
+		}
+		if len(others) == 0 && rdn.Empty() {
+			return appendAttribute(append(key, 1), id, tag, value), true
+		}
+		others = append(others, string(appendAttribute(nil, id, tag, value)))
+	}
+	slices.Sort(others)
+	key = binary.AppendUvarint(key, uint64(len(others)))
+	for _, a := range others {
+		key = append(key, a...)
+	}
+	return key, true
+}
+
+// appendAttribute appends the type and the value, each after its length.
+func appendAttribute(b []byte, id []byte, tag asn1.Tag, value []byte) []byte {
+	b = append(binary.AppendUvarint(b, uint64(len(id))), id...)
+	at := len(b)
+	b = appendValue(append(b, 0, 0), tag, value)
+	binary.BigEndian.PutUint16(b[at:], uint16(len(b)-at-2)) //nolint:gosec // at most three bytes for each of a name of 1 KiB
+	return b
 }
 
 // Equal reports whether two names, in DER, mean the same.
@@ -104,18 +127,40 @@ func OneSpelling(certificates []*x509.Certificate) []*x509.Certificate {
 	return out
 }
 
-func appendPart(b []byte, part string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
-}
-
-// valueKey returns a value without what does not matter; the first byte tells text from
-// everything else.
-func valueKey(tag asn1.Tag, value []byte) string {
+// appendValue appends a value without what does not matter; the first byte tells text from everything else.
+func appendValue(b []byte, tag asn1.Tag, value []byte) []byte {
+	if ascii(tag, value) {
+		b = append(b, read...)
+		at, space := len(b), false
+		for _, c := range value {
+			switch {
+			case c == ' ' || '\t' <= c && c <= '\r':
+				space = len(b) != at
+				continue
+			case space:
+				b, space = append(b, ' '), false
+			}
+			if 'a' <= c && c <= 'z' {
+				c -= 'a' - 'A' // as foldRune
+			}
+			b = append(b, c)
+		}
+		return b
+	}
 	text, ok := Text(tag, value)
 	if !ok {
-		return unread + string([]byte{byte(tag)}) + string(value)
+		return append(append(append(b, unread...), byte(tag)), value...)
 	}
-	return read + strings.Map(foldRune, strings.Join(strings.Fields(text), " "))
+	return append(append(b, read...), strings.Map(foldRune, strings.Join(strings.Fields(text), " "))...)
+}
+
+// ascii reports whether a value is text of ASCII characters alone, each in one byte.
+func ascii(tag asn1.Tag, value []byte) bool {
+	switch tag {
+	case asn1.UTF8String, asn1.PrintableString, asn1.IA5String, tagNumericString, tagVisibleString:
+		return !slices.ContainsFunc(value, func(c byte) bool { return c >= 0x80 })
+	}
+	return false
 }
 
 // foldRune maps letters that differ only in case to one of them.

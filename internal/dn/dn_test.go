@@ -181,3 +181,30 @@ func TestNamesIssuer(t *testing.T) {
 		})
 	}
 }
+
+// FuzzValue: the form of a value, which is made in one pass for ASCII text, is that of the definition.
+func FuzzValue(f *testing.F) {
+	for _, tag := range []asn1.Tag{asn1.UTF8String, asn1.PrintableString, asn1.T61String, tagBMPString, asn1.OCTET_STRING} {
+		for _, value := range []string{"", " ", "\t a  B\v\rc ", "Kelvin \u212a \u017f", "\xff", "[@`{", "\x00\x1c\x1f\x7f\u0085\u00a0x"} {
+			f.Add(byte(tag), []byte(value))
+		}
+	}
+	f.Fuzz(func(t *testing.T, number byte, value []byte) {
+		tag := asn1.Tag(number)
+		want := unread + string([]byte{number}) + string(value)
+		if text, ok := Text(tag, value); ok {
+			want = read + strings.Map(foldRune, strings.Join(strings.Fields(text), " "))
+		}
+		if got := string(appendValue(nil, tag, value)); got != want {
+			t.Errorf("tag %d, %q: got %q, want %q", tag, value, got, want)
+		}
+	})
+}
+
+// TestKeyAllocations: the key of an ordinary name is the only allocation.
+func TestKeyAllocations(t *testing.T) {
+	raw := name(rdn(attribute(oid.CommonName, asn1.UTF8String, "Example EK CA 7")), rdn(attribute(oid.CommonName, asn1.PrintableString, "Example Org")))
+	if n := testing.AllocsPerRun(100, func() { _ = Key(raw) }); n > 1 {
+		t.Errorf("%.0f allocations", n)
+	}
+}

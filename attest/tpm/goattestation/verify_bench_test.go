@@ -192,13 +192,23 @@ func (m *benchmarked) race(b *testing.B, first bool, before func()) {
 	tpmlab.ByTurns(b, before, []string{"x-ops", "x-ops+parse", "x-peer", "x-peer+pem"}, rows...)
 }
 
-// BenchmarkVerifyAlone is one verification, for profiles.
+// BenchmarkVerifyAlone is one verification, for profiles: with certificates seen before, with the intermediate
+// alone seen before, and the first.
 func BenchmarkVerifyAlone(b *testing.B) {
 	m := newBenchmarked(b, attesttest.NodeOptions{TPM: bothAKs(b), AK: tpm.GCEECC()})
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := m.plane.Verifier.Verify(context.Background(), m.request); err != nil {
-			b.Fatal(err)
-		}
+	for name, before := range map[string]func(){
+		"again":   func() {},
+		"machine": func() { tpmlab.ForgetSignatures(m.plane.Config.Kinds[0], false) },
+		"first":   func() { tpmlab.ForgetSignatures(m.plane.Config.Kinds[0], true) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				before()
+				if _, err := m.plane.Verifier.Verify(context.Background(), m.request); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

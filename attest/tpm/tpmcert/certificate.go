@@ -82,19 +82,24 @@ func parseLeaf(data []byte, what string) (*certificate, error) {
 
 // caOf returns c as a certificate above others.
 func caOf(c *x509.Certificate, root bool) *certificate {
-	out := &certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer), key: keyOf(c)}
-	out.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
-	out.unfit = cmp.Or(statement.CheckKeyStrength(out.key), checkCA(c, root))
+	return (&certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer)}).asCA(root)
+}
+
+// asCA adds what is known about a certificate above others, and returns it. No other goroutine may have it yet.
+func (c *certificate) asCA(root bool) *certificate {
+	c.key = keyOf(c.Certificate)
+	c.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
+	c.unfit = cmp.Or(statement.CheckKeyStrength(c.key), checkCA(c.Certificate, root))
 	// As in TLS, a CA may certify for the extended key usages that it has itself.
-	usages, ok := extKeyUsages(c)
+	usages, ok := extKeyUsages(c.Certificate)
 	if !ok {
-		out.unfit = cmp.Or(out.unfit, checkCertificateExtKeyUsage.Refuse("a bad extension", "that of a CA"))
+		c.unfit = cmp.Or(c.unfit, checkCertificateExtKeyUsage.Refuse("a bad extension", "that of a CA"))
 	}
 	if !slices.Contains(usages, oid.AnyExtendedKeyUsage) {
-		out.usages = usages
+		c.usages = usages
 	}
-	out.unfit = inCertificate(c, out.unfit)
-	return out
+	c.unfit = inCertificate(c.Certificate, c.unfit)
+	return c
 }
 
 // keyOf returns the certificate's key, even for a CA whose SubjectPublicKeyInfo says

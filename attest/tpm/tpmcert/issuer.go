@@ -163,8 +163,7 @@ func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory)
 			if err != nil {
 				return nil, err
 			}
-			c, work = caOf(read.Certificate, false), read.work
-			c.work = work
+			c, work = read.asCA(false), read.work
 		}
 		if err := w.Work(ctx, work); err != nil {
 			return nil, err
