@@ -32,7 +32,9 @@ func (r *renewal) checkNew(ctx context.Context, p *certstore.Pair) error {
 	if r.slot.Purpose == csr.PurposeServing {
 		return r.slot.Serve(ctx, p)
 	}
-	err = authenticates(ctx, r.slot, credential{config: r.anonymous, pair: p}, r.evidence.Prover)
+	_, err = timed(&r.network, func() (any, error) {
+		return nil, authenticates(ctx, r.slot, credential{config: r.anonymous, pair: p}, r.evidence.Prover)
+	})
 	if apierrors.IsUnauthorized(err) {
 		err = &refusal.Error{Check: certstore.CheckPair, Got: "a certificate that the API server does not accept", Want: "one of a CA that it trusts for clients", Err: err}
 	}

@@ -24,6 +24,7 @@ type join struct {
 	prefix string
 	// nodeName is for errors.
 	nodeName string
+	parts    *parts
 }
 
 const (
@@ -48,7 +49,7 @@ func (j *join) certificate(ctx context.Context, key crypto.Signer, s attest.Subj
 	if err != nil {
 		return nil, err
 	}
-	spec, err := j.attester.Answer(ctx, challenge, key, s)
+	spec, err := timed(&j.parts.evidence, func() (*csr.Spec, error) { return j.attester.Answer(ctx, challenge, key, s) })
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func (j *join) signed(ctx context.Context, spec *csr.Spec) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
-	got, err := j.api.Await(ctx, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
+	got, err := j.await(ctx, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
 		return len(o.Status.Certificate) != 0 || refusedBy(o) != nil
 	})
 	if err != nil {
@@ -76,7 +77,7 @@ func (j *join) signed(ctx context.Context, spec *csr.Spec) ([]byte, error) {
 // challenge files hellos until one gets a challenge.
 func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) {
 	for try := 1; ; try++ {
-		spec, err := j.attester.Hello(ctx, s)
+		spec, err := timed(&j.parts.evidence, func() (*csr.Spec, error) { return j.attester.Hello(ctx, s) })
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +86,7 @@ func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) 
 			return nil, fmt.Errorf("hello: %w", err)
 		}
 		waiting, cancel := context.WithTimeout(ctx, helloPatience)
-		got, err := j.api.Await(waiting, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
+		got, err := j.await(waiting, filed, func(o *certificatesv1.CertificateSigningRequest) bool {
 			return len(o.Status.Conditions) != 0 || len(o.Status.Certificate) != 0
 		})
 		cancel()
@@ -145,7 +146,12 @@ func (j *join) file(ctx context.Context, spec *csr.Spec) (*certificatesv1.Certif
 	for _, usage := range spec.Usages {
 		o.Spec.Usages = append(o.Spec.Usages, certificatesv1.KeyUsage(usage))
 	}
-	return j.api.Create(ctx, o)
+	return timed(&j.parts.network, func() (*certificatesv1.CertificateSigningRequest, error) { return j.api.Create(ctx, o) })
+}
+
+// await waits until the control plane has decided a request.
+func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
+	return timed(&j.parts.controller, func() (*certificatesv1.CertificateSigningRequest, error) { return j.api.Await(ctx, o, done) })
 }
 
 // noAccess reports whether the API server rejected the credential, so that another one is tried.

@@ -83,7 +83,7 @@ func (a *Authenticator) renewLocked(ctx context.Context, l *certstore.Lock, s *s
 		log.Error("certificate request failed", "why", err.Error())
 		a.reportUntrusted(err)
 	} else {
-		log.Info("certificate obtained", "credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter, "renew", p.Renew)
+		log.With(v.fields()...).Info("certificate obtained", "credential", csr.CredentialID(p.Leaf), "until", p.Leaf.NotAfter, "renew", p.Renew)
 	}
 	_ = a.end(l, s, password, err) // if not on disk, then in memory
 	return p, err
@@ -128,7 +128,7 @@ func (v *snapshot) requestAnyVersion(ctx context.Context, l *certstore.Lock, s *
 		return r.requestAnyCredential(ctx)
 	}
 	all := versions(config.Kind, config.MinimumVersion)
-	if r.evidence, err = all.Newest(ctx); err != nil {
+	if r.evidence, err = timed(&v.parts.evidence, func() (evidence.Opened, error) { return all.Newest(ctx) }); err != nil {
 		return nil, err
 	}
 	newest := r.evidence.Prover.Version()
@@ -235,7 +235,7 @@ const maxPrefix = 200
 
 func (r *renewal) join(api *apiclient.Client) *join {
 	prefix := "nodeattest-" + r.slot.NodeName + "-"
-	return &join{api: api, attester: r.evidence.Attester, prefix: prefix[:min(len(prefix), maxPrefix)], nodeName: r.slot.NodeName}
+	return &join{api: api, attester: r.evidence.Attester, prefix: prefix[:min(len(prefix), maxPrefix)], nodeName: r.slot.NodeName, parts: &r.parts}
 }
 
 // newKey makes a key: for a recovery certificate, one that cannot leave the machine.

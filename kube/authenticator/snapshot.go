@@ -19,6 +19,7 @@ type snapshot struct {
 	stored map[*slot]certificates
 	files  []fs.FileInfo // of the plugin, before they were read: Authenticator.stat
 	followed
+	parts // of an attempt
 }
 
 func (a *Authenticator) snapshot(by caller) *snapshot { return (&snapshot{a: a, by: by}).refresh() }

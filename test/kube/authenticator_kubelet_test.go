@@ -72,18 +72,27 @@ exec "$@"
 // startKubelet starts a kubelet whose only credential is the authenticator.
 func (m *nodeMachine) startKubelet(t *testing.T, more string) (p *process, port string) {
 	t.Helper()
+	kubeconfig := m.kubeconfig(t, "kubelet", &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+		APIVersion: "client.authentication.k8s.io/v1", Command: m.program, Args: []string{"-config", m.config, "credential"}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode}})
+	return m.prepareKubelet(t, kubeletConfig, more)("--kubeconfig=" + kubeconfig)
+}
+
+// prepareKubelet writes a kubelet's configuration, and returns what starts it, with flags.
+func (m *nodeMachine) prepareKubelet(t *testing.T, config, more string) (start func(flags ...string) (p *process, port string)) {
+	t.Helper()
 	dir := m.dir
 	for name, value := range map[string]string{"overcommit": "1\n", "panic": "10\n", "oops": "1\n"} {
 		controlplane.Write(t, dir, name, []byte(value))
 	}
-	port = controlplane.FreePorts(t, 1)[0]
-	config := controlplane.Write(t, dir, "kubelet.yaml", fmt.Appendf(nil, kubeletConfig, startRuntime(t, dir), port, filepath.Join(m.c.dir, "ca.crt"),
+	port := controlplane.FreePorts(t, 1)[0]
+	path := controlplane.Write(t, dir, "kubelet.yaml", fmt.Appendf(nil, config, startRuntime(t, dir), port, filepath.Join(m.c.dir, "ca.crt"),
 		filepath.Join(dir, "podlogs"), filepath.Join(dir, "plugins"), more))
-	kubeconfig := m.kubeconfig(t, "kubelet", &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
-		APIVersion: "client.authentication.k8s.io/v1", Command: m.program, Args: []string{"-config", m.config, "credential"}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode}})
-	return startAs(t, "kubelet", "unshare", dir, "-m", "sh", "-c", kubeletStart, "sh", dir,
-		controlplane.Kubelet(t), "--config="+config, "--kubeconfig="+kubeconfig, "--root-dir="+filepath.Join(dir, "root"),
-		"--cert-dir="+filepath.Join(dir, "pki"), "--hostname-override="+m.name, "-v=2"), port
+	return func(flags ...string) (*process, string) {
+		t.Helper()
+		return startAs(t, "kubelet", "unshare", dir, append([]string{"-m", "sh", "-c", kubeletStart, "sh", dir,
+			controlplane.Kubelet(t), "--config=" + path, "--root-dir=" + filepath.Join(dir, "root"),
+			"--cert-dir=" + filepath.Join(dir, "pki"), "--hostname-override=" + m.name, "-v=2"}, flags...)...), port
+	}
 }
 
 // auditEvent holds the members of a line of the log that tests read.
