@@ -90,6 +90,6 @@ func TestAllocationsOfRoadEK(t *testing.T) {
 }
 
 const (
-	maxChallengeAllocs = 720
-	maxVerifyAllocs    = 300
+	maxChallengeAllocs = 590
+	maxVerifyAllocs    = 205
 )

@@ -132,9 +132,9 @@ func TestAllocationsOfChallenges(t *testing.T) {
 		opts  attesttest.NodeOptions
 		limit float64
 	}{
-		"AK":         {attesttest.NodeOptions{TPM: device}, 260},
-		"EK-RSA2048": {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048()}, 530},
-		"EK-P256":    {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()}, 720},
+		"AK":         {attesttest.NodeOptions{TPM: device}, 145},
+		"EK-RSA2048": {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKRSA2048()}, 400},
+		"EK-P256":    {attesttest.NodeOptions{TPM: device, Road: attest.RoadEK, EK: tpmkind.EKP256()}, 590},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHelloBench(t, c.opts)

@@ -91,8 +91,8 @@ func TestVerifyAllocates(t *testing.T) {
 		}
 	})
 	t.Logf("%v objects, the library's part %v", ours, library)
-	if ours > library+130 {
-		t.Errorf("a verification allocates %v objects, the library's part of it %v: want at most 130 more", ours, library)
+	if ours > library+40 {
+		t.Errorf("a verification allocates %v objects, the library's part of it %v: want at most 40 more", ours, library)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -132,6 +133,8 @@ type Authenticator struct {
 	kubelet kubelet.Rules
 	id      string   // of this process
 	logged  sync.Map // the last warning about each object, for warnOnce
+	// deniedAs is the credential of the last denied request. It is a secret, so no error has it.
+	deniedAs atomic.Pointer[credential]
 
 	mu     sync.Mutex
 	memory state // the state that this process recorded

@@ -22,9 +22,8 @@ func isDenied(err error) bool { return errors.Is(err, checkDenied) }
 type deniedError struct {
 	request, node string
 	condition     certificatesv1.CertificateSigningRequestCondition
-	// filed is the request as it was denied, and by the credential with which it was filed.
+	// filed is the request as it was denied.
 	filed *certificatesv1.CertificateSigningRequest
-	by    *credential
 }
 
 // maxDenial bounds the message of a condition in the error, in bytes: the remedy comes after it.
@@ -52,7 +51,7 @@ func (e *deniedError) Is(target error) bool { return target == checkDenied }
 func (e *deniedError) awaits() bool {
 	switch remedies.Of(e.condition.Reason, e.condition.Message) {
 	case remedies.AdmitMachine, remedies.ReleaseName, remedies.AddMachine, remedies.MatchMachine:
-		return e.condition.Type == certificatesv1.CertificateDenied && e.filed != nil && e.by != nil && (e.by.pair == nil || !e.by.pair.Sealed)
+		return e.condition.Type == certificatesv1.CertificateDenied && e.filed != nil
 	}
 	return false
 }

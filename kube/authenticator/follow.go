@@ -32,12 +32,13 @@ func (v *snapshot) follow(ctx context.Context, failed error) {
 	}
 	v.hurried = false
 	denied, ok := errors.AsType[*deniedError](failed)
-	if !ok || !denied.awaits() {
+	as := v.a.deniedAs.Load()
+	if !ok || !denied.awaits() || as == nil || as.pair != nil && as.pair.Sealed { // which would keep the TPM open
 		return
 	}
 	ctx, v.stop = context.WithTimeout(ctx, lastDenied)
 	v.changed = recovered.Go(func() (err error) {
-		api, err := denied.by.connect(ctx, nil)
+		api, err := as.connect(ctx, nil)
 		if err != nil {
 			return err
 		}

@@ -84,7 +84,7 @@ func TestNotAdmitted(t *testing.T) {
 	}
 	for reason, message := range map[string]string{"QualifyingData": "qualifying-data: others", "HelloExpired": "", "": ""} {
 		e := &deniedError{condition: certificatesv1.CertificateSigningRequestCondition{Type: "Denied", Reason: reason, Message: message},
-			filed: new(certificatesv1.CertificateSigningRequest), by: new(credential)}
+			filed: new(certificatesv1.CertificateSigningRequest)}
 		if e.awaits() {
 			t.Errorf("a denial with reason %q is watched", reason)
 		}

@@ -32,7 +32,7 @@ func (r *renewal) checkNew(ctx context.Context, p *certstore.Pair) error {
 	if r.slot.Purpose == csr.PurposeServing {
 		return r.slot.Serve(ctx, p)
 	}
-	_, err = timed(&r.network, func() (any, error) {
+	_, err = measure(&r.network, func() (any, error) {
 		return nil, authenticates(ctx, r.slot, credential{config: r.anonymous, pair: p}, r.evidence.Prover)
 	})
 	if apierrors.IsUnauthorized(err) {

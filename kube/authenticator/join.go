@@ -49,7 +49,7 @@ func (j *join) certificate(ctx context.Context, key crypto.Signer, s attest.Subj
 	if err != nil {
 		return nil, err
 	}
-	spec, err := timed(&j.parts.evidence, func() (*csr.Spec, error) { return j.attester.Answer(ctx, challenge, key, s) })
+	spec, err := measure(&j.parts.evidence, func() (*csr.Spec, error) { return j.attester.Answer(ctx, challenge, key, s) })
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (j *join) signed(ctx context.Context, spec *csr.Spec) ([]byte, error) {
 // challenge files hellos until one gets a challenge.
 func (j *join) challenge(ctx context.Context, s attest.Subject) ([]byte, error) {
 	for try := 1; ; try++ {
-		spec, err := timed(&j.parts.evidence, func() (*csr.Spec, error) { return j.attester.Hello(ctx, s) })
+		spec, err := measure(&j.parts.evidence, func() (*csr.Spec, error) { return j.attester.Hello(ctx, s) })
 		if err != nil {
 			return nil, err
 		}
@@ -146,12 +146,12 @@ func (j *join) file(ctx context.Context, spec *csr.Spec) (*certificatesv1.Certif
 	for _, usage := range spec.Usages {
 		o.Spec.Usages = append(o.Spec.Usages, certificatesv1.KeyUsage(usage))
 	}
-	return timed(&j.parts.network, func() (*certificatesv1.CertificateSigningRequest, error) { return j.api.Create(ctx, o) })
+	return measure(&j.parts.network, func() (*certificatesv1.CertificateSigningRequest, error) { return j.api.Create(ctx, o) })
 }
 
 // await waits until the control plane has decided a request.
 func (j *join) await(ctx context.Context, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
-	return timed(&j.parts.controller, func() (*certificatesv1.CertificateSigningRequest, error) { return j.api.Await(ctx, o, done) })
+	return measure(&j.parts.controller, func() (*certificatesv1.CertificateSigningRequest, error) { return j.api.Await(ctx, o, done) })
 }
 
 // noAccess reports whether the API server rejected the credential, so that another one is tried.

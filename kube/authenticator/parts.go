@@ -10,8 +10,8 @@ type parts struct {
 	controller time.Duration // from a request that is filed to the control plane's decision, or to the certificate
 }
 
-// timed adds the duration of a call to a part.
-func timed[T any](part *time.Duration, call func() (T, error)) (T, error) {
+// measure adds the duration of a call to a part.
+func measure[T any](part *time.Duration, call func() (T, error)) (T, error) {
 	began := time.Now()
 	defer func() { *part += time.Since(began) }()
 	return call()

@@ -128,7 +128,7 @@ func (v *snapshot) requestAnyVersion(ctx context.Context, l *certstore.Lock, s *
 		return r.requestAnyCredential(ctx)
 	}
 	all := versions(config.Kind, config.MinimumVersion)
-	if r.evidence, err = timed(&v.parts.evidence, func() (evidence.Opened, error) { return all.Newest(ctx) }); err != nil {
+	if r.evidence, err = measure(&v.parts.evidence, func() (evidence.Opened, error) { return all.Newest(ctx) }); err != nil {
 		return nil, err
 	}
 	newest := r.evidence.Prover.Version()
@@ -168,8 +168,8 @@ func (r *renewal) requestAnyCredential(ctx context.Context) (_ *certstore.Pair, 
 			}
 			return p, nil
 		}
-		if denied, ok := errors.AsType[*deniedError](err); ok {
-			denied.by = &c
+		if isDenied(err) {
+			r.a.deniedAs.Store(&c)
 		}
 		if x, ok := r.evidence.Prover.(explainer); ok && isDenied(err) {
 			err = x.explain(err)
