@@ -65,6 +65,7 @@ func TestTimeToReady(t *testing.T) {
 	const plainGroup = csr.BootstrappersGroup + ":plain"
 	r.makeToken(t, plainToken, plainGroup)
 	r.binds(t, "plain-autoapprove", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", group(plainGroup))
+	r.binds(t, "plain-bootstrap", "system:node-bootstrapper", group(plainGroup))
 	var names []string
 	ways := []string{plainWay, shippedWay, pluginWay}
 	for n := range turnsToReady() {
@@ -98,7 +99,6 @@ func (r *readiness) join(t *testing.T, way, name string) (took readyTurn) {
 		m = r.install(t, r.program, name, tpmsim.Swtpm(t, tpmsim.Options{CA: r.tpms, PersistEKs: true}), nil)
 	}
 	events := r.nodeEvents(t, name)
-	seen := func(path string) chan time.Time { return r.fileSeen(t, path) }
 	var certificate chan time.Time
 	var began time.Time
 	var log *process
@@ -115,24 +115,24 @@ func (r *readiness) join(t *testing.T, way, name string) (took readyTurn) {
 		}()
 		bootstrap := m.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: plainToken + "." + tokenSecret})
 		start := m.prepareKubelet(t, strings.Replace(kubeletConfig, "rotateCertificates: false", "rotateCertificates: true", 1), "")
-		certificate = seen(filepath.Join(m.dir, "pki", "kubelet-client-current.pem"))
+		certificate = r.fileSeen(t, filepath.Join(m.dir, "pki", "kubelet-client-current.pem"))
 		began = time.Now()
 		start("--bootstrap-kubeconfig="+bootstrap, "--kubeconfig="+filepath.Join(m.dir, "kubelet.kubeconfig"))
 	default:
 		start := m.prepareKubelet(t, kubeletConfig, "")
 		kubeconfig := m.kubeconfig(t, "kubelet", &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1",
 			Command: m.program, Args: []string{"-config", m.config, "credential"}, InteractiveMode: clientcmdapi.NeverExecInteractiveMode}})
-		certificate = seen(filepath.Join(m.dir, "state", authenticator.ClientFile))
+		certificate = r.fileSeen(t, filepath.Join(m.dir, "state", authenticator.ClientFile))
 		began = time.Now()
 		if way == shippedWay {
 			log = startAs(t, "daemon", r.program, m.dir, "-config", m.config, "daemon")
-			at := <-certificate
-			certificate <- at
+			certificate <- at(t, "its certificate", certificate)
 		}
 		start("--kubeconfig=" + kubeconfig)
 	}
-	took.certificate = (<-certificate).Sub(began).Seconds()
-	took.node, took.ready = events.at(t, false).Sub(began).Seconds(), events.at(t, true).Sub(began).Seconds()
+	took.certificate = at(t, "its certificate", certificate).Sub(began).Seconds()
+	took.node = at(t, "its Node", events.made).Sub(began).Seconds()
+	took.ready = at(t, "Ready", events.ready).Sub(began).Seconds()
 	if log != nil {
 		took.parts = partsOf(t, log.text(t))
 	}
@@ -190,15 +190,14 @@ func (r *readiness) nodeEvents(t *testing.T, name string) *nodeEvents {
 	return e
 }
 
-// at waits for an event.
-func (e *nodeEvents) at(t *testing.T, ready bool) time.Time {
+// at waits for the time of an event.
+func at(t *testing.T, what string, event chan time.Time) time.Time {
 	t.Helper()
-	events := map[bool]chan time.Time{false: e.made, true: e.ready}[ready]
 	select {
-	case at := <-events:
+	case at := <-event:
 		return at
 	case <-time.After(patience):
-		t.Fatal("the node is not ready")
+		t.Fatal("the node has waited too long for " + what)
 		return time.Time{}
 	}
 }
