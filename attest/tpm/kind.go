@@ -41,6 +41,9 @@ type KindConfig struct {
 	// then refused. Nil means that a quote is verified if there is one, and nothing more is
 	// required: an Authorizer finds it in Details.Measured.
 	QuotePolicy QuotePolicy
+	// QuoteOptional has QuotePolicy decide about answers without a quote, too: it gets a Measured
+	// whose Quote is nil, and must refuse where it needs one. [PCRPolicy] and eventlog.BootPolicy do.
+	QuoteOptional bool
 }
 
 // Kind is the TPM's evidence on the control plane's side, an [attest.Kind]. The zero Kind
@@ -49,6 +52,7 @@ type Kind struct {
 	aks         *tpmcert.AKVerifier // nil if the road is closed
 	eks         *tpmcert.EKVerifier // likewise
 	quotePolicy QuotePolicy
+	quoteless   bool // KindConfig.QuoteOptional
 	allowSHA1   bool // some issuer allows it
 	manyNames   string
 }
@@ -63,7 +67,7 @@ func NewKind(config KindConfig) (*Kind, error) {
 			return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "an unusable QuotePolicy", Err: err}
 		}
 	}
-	k := &Kind{eks: config.EKs, quotePolicy: config.QuotePolicy}
+	k := &Kind{eks: config.EKs, quotePolicy: config.QuotePolicy, quoteless: config.QuoteOptional}
 	if len(config.AKIssuers) == 0 {
 		return k, nil
 	}
@@ -368,7 +372,7 @@ func (a *answer) Verify(ctx context.Context, q *attest.Inquiry) (*attest.Finding
 			return nil, err
 		}
 	}
-	if err := a.checkQuotePolicy(ctx, d.Measured, q.Budget); err != nil {
+	if err := a.checkQuotePolicy(ctx, d.Measured, machine, q.Budget); err != nil {
 		return nil, err
 	}
 	return d.findings(a.road, machine, a.kind), nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -28,7 +29,7 @@ const (
 // same AK as the certify statement, over this challenge, and from this boot.
 func (a *answer) checkQuote(covers func(label string, data []byte) error) error {
 	if a.quote == nil {
-		if a.kind.quotePolicy != nil {
+		if a.kind.quotePolicy != nil && !a.kind.quoteless {
 			return checkQuoteMissing.Refuse("an answer without a quote", "one with a quote")
 		}
 		return nil
@@ -51,12 +52,16 @@ func (a *answer) checkQuote(covers func(label string, data []byte) error) error 
 // from each value that a PCR can start with.
 const replayWork = 8
 
-// checkQuotePolicy asks the policy, once the replay of the log has been counted.
-func (a *answer) checkQuotePolicy(ctx context.Context, m *Measured, budget *attest.Budget) error {
+// checkQuotePolicy asks the policy about a machine, once the replay of the log has been counted. m is nil
+// without a quote.
+func (a *answer) checkQuotePolicy(ctx context.Context, m *Measured, machine attest.Identity, budget *attest.Budget) error {
 	if a.kind.quotePolicy == nil {
 		return nil
 	}
-	if m != nil {
+	if m == nil {
+		m = &Measured{Machine: machine}
+	} else {
+		m.Machine = machine
 		banks := map[tpm2.TPMAlgID]bool{}
 		for _, p := range m.Quote.PCRs() {
 			banks[p.Bank] = true
@@ -94,7 +99,11 @@ const CheckQuotePolicy refusal.Check = "quote-policy"
 
 // Measured is a node's evidence about its boot.
 type Measured struct {
-	// Quote is the verified quote: made by the node's AK, over this challenge.
+	// Machine is the identity of the machine whose AK made the quote: its certificate or EK is
+	// trusted, and whether it may be the node is not decided yet.
+	Machine attest.Identity
+	// Quote is the verified quote: made by the node's AK, over this challenge. It is nil if there is none
+	// (KindConfig.QuoteOptional).
 	Quote *statement.Quoted
 	// EventLog is the log that came with it, as received, or nil if none did. Nothing in it
 	// can be relied on before it has been replayed against Quote, as package
@@ -108,7 +117,8 @@ type Measured struct {
 // One with a method Validate() error is asked by [NewKind] whether it can decide anything.
 type QuotePolicy interface {
 	// CheckQuote returns nil to accept. A [*refusal.Error] is a refusal; an error that wraps
-	// refusal.ErrRetry leaves the decision open. m and its Quote are not nil.
+	// refusal.ErrRetry leaves the decision open. m is not nil, nor is its Quote unless
+	// KindConfig.QuoteOptional is set.
 	CheckQuote(ctx context.Context, m *Measured) error
 }
 
@@ -126,7 +136,8 @@ type PCRPolicy struct {
 // whose length is not that of its bank's digests, a SHA-1 bank, a PCR that proves nothing
 // ([statement.ResettablePCR]), or for one of PCRs 0 to 7 the value that it has before anything is
 // measured: firmware measures a separator into each (TCG PC Client Platform Firmware Profile 1.06,
-// 3.3.4), so such a machine's firmware does not serve that bank, and root can fill it in.
+// 3.3.4), so such a machine's firmware does not serve that bank, and root can fill it in. So is a set in
+// which every value is that of a PCR with a separator alone, or with nothing: most machines have it.
 func NewPCRPolicy(sets ...[]statement.PCR) (*PCRPolicy, error) {
 	if len(sets) == 0 {
 		return nil, errors.New("tpm: PCR policy: no values")
@@ -163,7 +174,26 @@ func checkGoodValues(set []statement.PCR) error {
 			return CheckQuotePolicy.Refuse(p.String()+", into which nothing was measured", "what firmware measures: at least a separator")
 		}
 	}
+	if !slices.ContainsFunc(set, distinct) {
+		return CheckQuotePolicy.Refuse("a set of separators alone, which would admit most machines", "a PCR into which a program or a setting was measured")
+	}
 	return nil
+}
+
+// distinct reports whether a value says anything about a machine: something other than a separator was
+// measured. A separator is four bytes of zeros or ones: profile 1.06, 10.4.1.
+func distinct(p statement.PCR) bool {
+	if unextended(p.Value) {
+		return false
+	}
+	hash := tpmwire.HashOf(p.Bank)
+	for _, b := range []byte{0, 0xff} {
+		separator := tpmwire.AppendDigest(nil, hash, bytes.Repeat([]byte{b}, 4))
+		if bytes.Equal(p.Value, tpmwire.AppendDigest(nil, hash, append(make([]byte, len(p.Value)), separator...))) {
+			return false
+		}
+	}
+	return true
 }
 
 // unextended reports whether a value is that of a PCR since a reset: zeros or ones, or zeros before

@@ -98,7 +98,7 @@ func TestQuotePolicyOfVerifier(t *testing.T) {
 	}{
 		"these very values":  {exact(good...), nil},
 		"one bit of one":     {exact(bad...), refusal.Check("pcr-policy")},
-		"one that is not":    {exact(statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: make([]byte, 32)}), statement.CheckPCRNotQuoted},
+		"one that is not":    {exact(statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: 8, Value: bytes.Repeat([]byte{1}, 32)}), statement.CheckPCRNotQuoted},
 		"a bank that is not": {exact(statement.PCR{Bank: tpm2.TPMAlgSHA384, Index: 0, Value: bytes.Repeat([]byte{1}, 48)}), statement.CheckPCRNotQuoted},
 		"undecided":          {quotePolicyFunc(func(context.Context, *tpmkind.Measured) error { return retry }), refusal.ErrRetry},
 	} {
@@ -125,6 +125,27 @@ func TestQuoteMissing(t *testing.T) {
 	}
 	if d := csr.Decide(err); d.Verdict != csr.VerdictDeny || d.Reason != "QuoteMissing" {
 		t.Errorf("decision %+v", d)
+	}
+}
+
+// With QuoteOptional the policy decides about an answer without a quote, and knows the machine.
+func TestQuoteOptional(t *testing.T) {
+	s := newStage(t, attesttest.NodeOptions{})
+	var asked *tpmkind.Measured
+	refuses := errors.New("no quote")
+	for _, want := range []error{nil, refuses} {
+		s.plane.TPM.QuoteOptional = true
+		s.plane.TPM.QuotePolicy = quotePolicyFunc(func(_ context.Context, m *tpmkind.Measured) error { asked = m; return want })
+		r, err := planeVerifier(t, s.plane).Verify(t.Context(), s.good)
+		if !errors.Is(err, want) || asked == nil || asked.Quote != nil || r != nil && asked.Machine != r.Machine || asked.Machine == "" {
+			t.Errorf("got %v, %+v, want %v", err, asked, want)
+		}
+	}
+	policy, err := tpmkind.NewPCRPolicy([]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 7, Value: bytes.Repeat([]byte{1}, 32)}})
+	testkit.NoError(t, err)
+	s.plane.TPM.QuotePolicy = policy
+	if _, err := planeVerifier(t, s.plane).Verify(t.Context(), s.good); !errors.Is(err, refusal.Check("quote-missing")) {
+		t.Errorf("a policy of values: got %v", err)
 	}
 }
 

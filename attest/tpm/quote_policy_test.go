@@ -79,7 +79,7 @@ func TestReplayIsCounted(t *testing.T) {
 		testkit.NoError(t, budget.Signature(t.Context()))
 	}
 	_, _, before := budget.Spent()
-	if err := a.checkQuotePolicy(t.Context(), m, budget); err != nil || *asked != 1 {
+	if err := a.checkQuotePolicy(t.Context(), m, "ek:sha256:00", budget); err != nil || *asked != 1 {
 		t.Fatalf("the longest log: %v, asked %d times", err, *asked)
 	}
 	if _, _, work := budget.Spent(); work-before != replayWork*2*len(m.EventLog) {
@@ -88,10 +88,10 @@ func TestReplayIsCounted(t *testing.T) {
 	if err := budget.Work(t.Context(), replayWork*len(m.EventLog)); err != nil { // a third bank
 		t.Error(err)
 	}
-	if err := a.checkQuotePolicy(t.Context(), m, budget); !errors.Is(err, attest.CheckBudget) || *asked != 1 {
+	if err := a.checkQuotePolicy(t.Context(), m, "ek:sha256:00", budget); !errors.Is(err, attest.CheckBudget) || *asked != 1 {
 		t.Errorf("over the budget: got %v, asked %d times", err, *asked)
 	}
-	if err := a.checkQuotePolicy(t.Context(), &Measured{Quote: m.Quote}, budget); err != nil || *asked != 2 {
+	if err := a.checkQuotePolicy(t.Context(), &Measured{Quote: m.Quote}, "ek:sha256:00", budget); err != nil || *asked != 2 {
 		t.Errorf("no log: got %v, asked %d times", err, *asked)
 	}
 }
@@ -104,6 +104,13 @@ func TestPCRPolicyKeepsItsValues(t *testing.T) {
 	tpmlab.ExpectCheck(t, p.CheckQuote(t.Context(), quotedForPolicy(t)), "")
 }
 
+// separated is a PCR into which a separator alone was measured.
+func separated(bank tpm2.TPMAlgID, index int, fill byte) statement.PCR {
+	hash := tpmwire.HashOf(bank)
+	digest := tpmwire.AppendDigest(nil, hash, bytes.Repeat([]byte{fill}, 4))
+	return statement.PCR{Bank: bank, Index: index, Value: tpmwire.AppendDigest(nil, hash, append(make([]byte, hash.Size()), digest...))}
+}
+
 func TestNewPCRPolicyRefuses(t *testing.T) {
 	good := pcrOf(tpm2.TPMAlgSHA256, 7, 1)
 	if _, err := NewPCRPolicy(); err == nil {
@@ -111,7 +118,7 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		set  []statement.PCR
-		want refusal.Check
+		want error
 	}{
 		{nil, CheckQuotePolicy},
 		{[]statement.PCR{good, good}, refusal.Check("pcr-duplicate")},
@@ -126,6 +133,10 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA384, 4, 0)}, CheckQuotePolicy},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0xff)}, CheckQuotePolicy},
 		{[]statement.PCR{{Bank: tpm2.TPMAlgSHA256, Index: 0, Value: append(make([]byte, 31), 4)}}, CheckQuotePolicy},
+		{[]statement.PCR{separated(tpm2.TPMAlgSHA256, 7, 0)}, CheckQuotePolicy},
+		{[]statement.PCR{separated(tpm2.TPMAlgSHA384, 2, 0xff), separated(tpm2.TPMAlgSHA256, 2, 0)}, CheckQuotePolicy},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 8, 0), separated(tpm2.TPMAlgSHA256, 3, 0)}, CheckQuotePolicy},
+		{[]statement.PCR{separated(tpm2.TPMAlgSHA256, 2, 0), pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, nil},
 	} {
 		t.Run(fmt.Sprint(c.want), func(t *testing.T) {
 			if _, err := NewPCRPolicy([]statement.PCR{good}, c.set); !errors.Is(err, c.want) {

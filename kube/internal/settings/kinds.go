@@ -88,6 +88,10 @@ func (s *Settings) checkEvidence() error {
 		return refusal.Config("tpm, gce, azure, nitro and ec2", "no issuer, no EK and no documents", "at least one kind of evidence: ekIssuers, allowedEKs or akIssuers in tpm, or gce, azure, nitro or ec2")
 	case len(s.TPM.GoodPCRs) != 0 && !s.TPM.opened():
 		return refusal.Config("tpm.goodPCRs", "without TPMs", "some of tpm.ekIssuers, allowedEKs and akIssuers")
+	case !slices.Contains([]string{"", secureBootRequire, secureBootObserve}, s.TPM.SecureBoot):
+		return refusal.Config("tpm.secureBoot", refusal.Quote(s.TPM.SecureBoot), "require or observe, or none, by which no event log is read")
+	case s.TPM.SecureBoot != "" && !s.TPM.opened():
+		return refusal.Config("tpm.secureBoot", "without TPMs", "some of tpm.ekIssuers, allowedEKs and akIssuers")
 	case len(s.sections) != 0 && s.TPM.RequireResident:
 		return refusal.Config("tpm.requireResident", "true with documents", "requireResident or documents: no document shows where a key is, so none would be accepted")
 	}

@@ -503,6 +503,7 @@ func (w *world) provers(t *testing.T) map[string]attest.Prover {
 type plane struct {
 	*attest.Verifier
 	records registry.Several
+	boot    *Boot // of the last answer
 }
 
 func (w *world) plane(t *testing.T, inventory string, changes ...string) *plane {
@@ -559,7 +560,9 @@ func (p *plane) joinWith(t *testing.T, prover attest.Prover, key crypto.Signer, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.Verify(t.Context(), filed(answer))
+	ctx, boot := CollectBoot(t.Context())
+	p.boot = boot
+	_, err = p.Verify(ctx, filed(answer))
 	return filed(answer), err
 }
 

@@ -121,6 +121,9 @@ type TPM struct {
 	// GoodPCRs are sets of values of the SHA-256 bank by index, in hexadecimal. Each answer must
 	// quote one whole set; empty: any boot chain.
 	GoodPCRs []map[int]string `json:"goodPCRs"`
+	// SecureBoot is "require" or "observe": the event log of each answer must explain its quote and show that
+	// Secure Boot is on, or else the machine is refused, or only counted. Empty: no log is read.
+	SecureBoot string `json:"secureBoot"`
 }
 
 // Issuer is one issuer of EK or AK certificates.

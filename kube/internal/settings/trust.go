@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/go-tpm/tpm2"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
-	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
 	"github.com/nodeattest/nodeattest/kube/internal/files"
@@ -34,13 +32,11 @@ func (t *TPM) kind() (attest.Kind, error) {
 
 func (t *TPM) config() (tpm.KindConfig, error) {
 	var config tpm.KindConfig
-	if len(t.GoodPCRs) != 0 {
-		policy, err := t.quotePolicy()
-		if err != nil {
-			return config, err
-		}
-		config.QuotePolicy = policy
+	policy, err := t.bootPolicy()
+	if err != nil {
+		return config, err
 	}
+	config.QuotePolicy, config.QuoteOptional = policy, true // it refuses answers without a quote where it needs one
 	for i := range t.AKIssuers {
 		issuer, err := t.AKIssuers[i].ak()
 		if err != nil {
@@ -59,28 +55,8 @@ func (t *TPM) config() (tpm.KindConfig, error) {
 		}
 		eks.Issuers = append(eks.Issuers, issuer)
 	}
-	var err error
 	config.EKs, err = tpmcert.NewEKVerifier(eks)
 	return config, err
-}
-
-// quotePolicy asks each node for a quote of one of the sets.
-func (t *TPM) quotePolicy() (*tpm.PCRPolicy, error) {
-	values, err := pcrValues(t.GoodPCRs)
-	if err != nil {
-		return nil, err
-	}
-	sets := make([][]statement.PCR, len(values))
-	for i, set := range values {
-		for index, value := range set {
-			sets[i] = append(sets[i], statement.PCR{Bank: tpm2.TPMAlgSHA256, Index: index, Value: value})
-		}
-	}
-	policy, err := tpm.NewPCRPolicy(sets...)
-	if err != nil {
-		return nil, &refusal.Error{Check: refusal.CheckConfig, Got: "unusable goodPCRs", Err: err}
-	}
-	return policy, nil
 }
 
 // pcrValues reads sets of values of PCRs by index, which are in hexadecimal.

@@ -75,7 +75,7 @@ func TestTPMsTrusted(t *testing.T) {
 		"good PCRs":                 {vendor + ", goodPCRs: [" + good + "]", true, ""},
 		"the second good PCRs":      {vendor + ", goodPCRs: [" + bad + ", " + good + "]", true, ""},
 		"other PCRs":                {vendor + ", goodPCRs: [" + bad + "]", true, "pcr-policy"},
-		"a PCR that is not quoted":  {vendor + ", goodPCRs: [{8: '" + zeros[:64] + "'}]", true, statement.CheckPCRNotQuoted},
+		"a PCR that is not quoted":  {vendor + ", goodPCRs: [{8: '" + strings.Repeat("01", 32) + "'}]", true, statement.CheckPCRNotQuoted},
 		"no quote":                  {vendor + ", goodPCRs: [" + good + "]", false, "quote-missing"},
 		"an empty quote policy":     {vendor + ", goodPCRs: []", true, ""},
 	} {
