@@ -50,7 +50,7 @@ func Cached(ctx context.Context, nodes cache.Cache) (client.Reader, error) {
 const maxShared = 64
 
 // Lean makes a transform for caches (cache.Options.DefaultTransform). It leaves out who wrote
-// the fields of an object, and keeps only one copy of strings that a node contains twice or
+// the fields of an object and the status of a node, which decides nothing, and keeps only one copy of strings that a node contains twice or
 // that nodes have in common. Of objects that are cached without their contents, it keeps name,
 // namespace, UID and version.
 func Lean() toolscache.TransformFunc {
@@ -74,6 +74,7 @@ func Lean() toolscache.TransformFunc {
 		if !ok || err != nil {
 			return object, err
 		}
+		n.Status = v1alpha1.AttestedNodeStatus{}
 		mu.Lock()
 		defer mu.Unlock()
 		for _, text := range []*string{&n.Kind, &n.APIVersion, &n.Spec.Scope, (*string)(&n.Spec.State)} {

@@ -230,7 +230,9 @@ func TestLean(t *testing.T) {
 	for i, name := range []string{"a", "b"} {
 		want := makeNode(name)
 		want.ManagedFields = nil
-		kept, err := lean(makeNode(name))
+		given := makeNode(name)
+		given.Status.Boot = &v1alpha1.MeasuredBoot{Machine: "test:1"}
+		kept, err := lean(given)
 		if err != nil || !apiequality.Semantic.DeepEqual(kept, want) {
 			t.Fatalf("kept %+v, %v, want %+v", kept, err, want)
 		}

@@ -8,7 +8,8 @@
 //     the UID of the inventory's Machine. A pointer counts only while the node's object says
 //     the same.
 //
-// Everything that decides is in spec, since backups drop status. Package registry reads and
+// Everything that decides is in spec, since backups drop status; the status of an AttestedNode
+// says what its machine has booted. Package registry reads and
 // writes the objects; the manifests are in package deploy.
 //
 // +kubebuilder:object:generate=true

@@ -15,6 +15,9 @@ type AttestedNode struct {
 
 	// Spec is the record.
 	Spec AttestedNodeSpec `json:"spec"`
+	// Status is what the machine has shown. No decision is based on it, and it is written after the
+	// decision, if it can be.
+	Status AttestedNodeStatus `json:"status,omitzero"`
 }
 
 // NodeState is the state of an [AttestedNode].
@@ -103,6 +106,34 @@ type IssuedCertificate struct {
 	// certificate, NotBefore is nil, and NotAfter is the latest end that there may be.
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	NotAfter  metav1.Time  `json:"notAfter"`
+}
+
+// AttestedNodeStatus says what a node's machine has shown.
+type AttestedNodeStatus struct {
+	// Boot is the machine's last boot that was judged; nil if it sent no quote and none was asked for.
+	Boot *MeasuredBoot `json:"boot,omitempty"`
+	// PreviousBoot is the last one before Boot with other values or another judgement.
+	PreviousBoot *MeasuredBoot `json:"previousBoot,omitempty"`
+}
+
+// MeasuredBoot is a boot as a TPM's quote and the firmware's event log have shown it, admitted or refused.
+type MeasuredBoot struct {
+	// Time is when it was judged. It is renewed for the same boot after an hour at the earliest.
+	Time metav1.Time `json:"time"`
+	// Machine is the identity of the machine whose TPM made the quote (attest.Identity). If it is not
+	// the machine in spec, that has changed since.
+	Machine string `json:"machine"`
+	// PCRs are the quoted values of the SHA-256 bank, 64 lower-case hexadecimal digits each, by index in
+	// decimal; none without a quote.
+	PCRs map[string]string `json:"pcrs,omitempty"`
+	// SecureBoot is On, Off, or Unknown where the log does not say; empty without tpm.secureBoot.
+	SecureBoot string `json:"secureBoot,omitempty"`
+	// GoodPCRs is the index in tpm.goodPCRs of the first set that the quote has, from 0; nil if it has
+	// none, or there are no sets.
+	GoodPCRs *int32 `json:"goodPCRs,omitempty"`
+	// Wrong are the reasons for which the boot was refused, or would be with secureBoot: require: at most
+	// two texts of up to 1024 bytes.
+	Wrong []string `json:"wrong,omitempty"`
 }
 
 // AttestedNodeList is a list of AttestedNodes.

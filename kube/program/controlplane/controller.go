@@ -97,7 +97,11 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, r := range []manager.Runnable{sweeper{records[0]}, compares} {
+	booted, err := newBoots(nodes.GetAPIReader(), nodes.GetClient(), metrics.Registry)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range []manager.Runnable{sweeper{records[0]}, compares, booted} {
 		if err := m.Add(r); err != nil {
 			return nil, nil, err
 		}
@@ -115,7 +119,7 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 		return nil, nil, err
 	}
 	c := controller.Config{
-		Cluster: nodes, Events: nodes.GetEventRecorder(controller.DefaultName), Providers: controller.Of(verifier), Registry: records, Stale: cached, EveryReplica: !f.leaderElection,
+		Cluster: nodes, Events: nodes.GetEventRecorder(controller.DefaultName), Providers: judging{controller.Of(verifier), booted, len(s.TPM.GoodPCRs) != 0}, Registry: records, Stale: cached, EveryReplica: !f.leaderElection,
 		RequesterRate: s.Controller.RequesterRate, RequesterBurst: s.Controller.RequesterBurst, Workers: s.Controller.Workers, Metrics: metrics.Registry,
 		Changes: func(changed func(string)) error { return recordChanges(ctx, nodes.GetCache(), changed) },
 	}
