@@ -200,8 +200,8 @@ func distinct(p statement.PCR) bool {
 // the locality of TPM2_Startup, up to 4, in PCR 0.
 func unextended(value []byte) bool {
 	first, last := value[:len(value)-1], value[len(value)-1]
-	zeros := last <= 4 && len(bytes.Trim(first, "\x00")) == 0
-	return zeros || len(bytes.Trim(value, "\xff")) == 0
+	zeros := last <= 4 && bytes.Count(first, []byte{0}) == len(first)
+	return zeros || bytes.Count(value, []byte{0xff}) == len(value)
 }
 
 // CheckQuote accepts a quote that matches one of the sets. A refusal is a [*refusal.Error]

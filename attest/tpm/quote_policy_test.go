@@ -137,6 +137,7 @@ func TestNewPCRPolicyRefuses(t *testing.T) {
 		{[]statement.PCR{separated(tpm2.TPMAlgSHA384, 2, 0xff), separated(tpm2.TPMAlgSHA256, 2, 0)}, CheckQuotePolicy},
 		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 8, 0), separated(tpm2.TPMAlgSHA256, 3, 0)}, CheckQuotePolicy},
 		{[]statement.PCR{separated(tpm2.TPMAlgSHA256, 2, 0), pcrOf(tpm2.TPMAlgSHA256, 7, 2)}, nil},
+		{[]statement.PCR{pcrOf(tpm2.TPMAlgSHA256, 7, 0xaa), pcrOf(tpm2.TPMAlgSHA256, 4, 0xfe)}, nil},
 	} {
 		t.Run(fmt.Sprint(c.want), func(t *testing.T) {
 			if _, err := NewPCRPolicy([]statement.PCR{good}, c.set); !errors.Is(err, c.want) {

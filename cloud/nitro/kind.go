@@ -67,7 +67,7 @@ func NewKind(config KindConfig) (*document.Kind, error) {
 			if index < 0 || index >= maxPCRs || index == 16 || index == 23 || len(value) != pcrSize {
 				return nil, refusal.Config("GoodPCRs", "with "+strconv.Itoa(len(value))+" bytes for PCR "+strconv.Itoa(index), "48 bytes for PCRs 0 to 31 without 16 and 23")
 			}
-			if index <= 7 && (len(bytes.Trim(value, "\x00")) == 0 || len(bytes.Trim(value, "\xff")) == 0) {
+			if index <= 7 && (bytes.Count(value, []byte{0}) == len(value) || bytes.Count(value, []byte{0xff}) == len(value)) {
 				return nil, refusal.Config("GoodPCRs", "with PCR "+strconv.Itoa(index)+" as it is after a reset", "the value after firmware's measurements, at least a separator")
 			}
 			good[index] = bytes.Clone(value)

@@ -7,6 +7,9 @@
 //	kubectl nodeattest pending [-o json|wide|name]
 //	kubectl nodeattest nodes [-o json|wide|name]
 //	kubectl nodeattest observed [-o json|wide|name] [--exit-code]
+//	kubectl nodeattest measurements NODE [-o json|wide|name]
+//	kubectl nodeattest measurements diff NODE [NODE] [-o json|wide|name] [--exit-code]
+//	kubectl nodeattest measurements export [NODE...] [--pcrs LIST]
 //	kubectl nodeattest approve NODE --machine IDENTITY [--machine-uid UID] [--provider-id ID] [--existing-node] [--without-inventory]
 //	kubectl nodeattest approve --existing-nodes [NODE...] [--yes]
 //	kubectl nodeattest rebind NODE --machine IDENTITY [--replaces IDENTITY] [--without-inventory] [--force]
@@ -35,6 +38,10 @@
 // release --gone shows the nodes that the controller holds back because many Machines of Cluster API went
 // missing at once, and asks. It releases each one that the controller still holds.
 //
+// measurements shows the PCR values that a node's machine last quoted, whether Secure Boot was on, and what was
+// wrong; diff compares two nodes, or the last two boots of one. export prints the values of nodes as the goodPCRs
+// of the controller's configuration.
+//
 // pool shut has no machine join by a MachinePool of Cluster API any more, and the controller delete its bootstrap
 // tokens, until pool open. Its nodes go on.
 //
@@ -46,7 +53,7 @@
 // for the namespace of the controller's configuration. The permissions that a user needs are
 // in kube/deploy/operator.yaml, and for publish in kube/deploy/publisher.yaml. The exit status is 0
 // on success, 1 after an error, 2 after a wrong command line. For observed --exit-code it is 1 while a node
-// is left. For verify it is 0 if every request is
+// is left, and for measurements diff --exit-code if something differs. For verify it is 0 if every request is
 // admitted, 1 if one is refused, and 2 if verify could not decide. For cluster-info publish it is 3 if a
 // server could not be reached, so that it is not known under which CA it serves, and nothing was written.
 // For trace it is 0 only if the credential goes back to a recorded machine.
@@ -121,6 +128,7 @@ type options struct {
 	newNode, join, replace                    bool
 	output                                    string
 	exitCode, force                           bool
+	pcrs                                      []int
 	publishServer, ca, tokenFile              string
 	auditLogs, alsoServers                    []string
 }
@@ -129,7 +137,7 @@ type options struct {
 type command struct {
 	// name is one word, or two, of which the second may be a flag.
 	name, arguments, help string
-	// argument says whether it takes one.
+	// argument says whether it takes one. It takes more where arguments has [NODE], and on files.
 	argument bool
 	flags    []string
 	run      func(p *plugin, ctx context.Context, argument string) error
@@ -139,7 +147,7 @@ type command struct {
 
 const (
 	publishCommand  = "cluster-info publish"
-	existingCommand = "approve --existing-nodes" // it takes any number of arguments
+	existingCommand = "approve --existing-nodes"
 	goneCommand     = "release --gone"
 )
 
@@ -152,6 +160,9 @@ func commands() []command {
 		{"pending", "", "list the refused machines that an administrator may approve", false, []string{"output"}, (*plugin).pending, nil},
 		{"nodes", "", "list every node: how and until when it is attested, where its key is, or that it is plain or was never seen", false, []string{"output"}, (*plugin).nodes, nil},
 		{"observed", "", "list the nodes without a record, and why their requests would be refused if attestation were enforced", false, []string{"output", "exit-code"}, (*plugin).observed, nil},
+		{"measurements", "NODE", "show what a node's machine has booted: PCR values, Secure Boot, and what was wrong", true, []string{"output"}, (*plugin).measurements, nil},
+		{"measurements diff", "NODE [NODE]", "show in what the boots of two nodes differ, or the last two of one", true, []string{"output", "exit-code"}, (*plugin).diffMeasurements, nil},
+		{"measurements export", "[NODE...]", "print the measurements of nodes as tpm.goodPCRs of the controller's configuration", false, []string{"pcrs"}, (*plugin).exportMeasurements, nil},
 		{"approve", "NODE", "record a refused machine as the node; pending shows both", true, []string{"machine-uid", "provider-id", "machine", "existing-node", "without-inventory"}, (*plugin).approve, nil},
 		{existingCommand, "[NODE...]", "record all the machines that wait as Nodes that exist and have no record, or those of the Nodes given; shows them and asks", false,
 			[]string{"existing-nodes", "yes"}, (*plugin).approveExisting, nil},
@@ -255,9 +266,10 @@ func try(ctx context.Context, std streams, kinds []controlplane.Plugin, args []s
 	flags.StringVar(&p.ca, "ca", "", "cluster-info publish: the file with the CAs of the API servers, in PEM")
 	flags.StringArrayVar(&p.alsoServers, "also-server", nil, "cluster-info publish: the URL of another API server, such as each one behind a load balancer, under whose CA no CA is dropped; may be repeated")
 	flags.BoolVar(&p.replace, "replace", false, "cluster-info publish: also replace a document that another program, such as kubeadm, wrote")
-	flags.StringVarP(&p.output, "output", "o", "", "nodes, observed, pending: json, wide or name; by default a table")
-	flags.BoolVar(&p.exitCode, "exit-code", false, "observed: exit with status 1 while a node is left")
-	own := []string{"output", "exit-code", "force", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "existing-nodes", "gone", "yes", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
+	flags.StringVarP(&p.output, "output", "o", "", "nodes, observed, pending, measurements: json, wide or name; by default a table")
+	flags.BoolVar(&p.exitCode, "exit-code", false, "observed, measurements diff: exit with status 1 while a node is left, or if something differs")
+	flags.IntSliceVar(&p.pcrs, "pcrs", nil, "measurements export: the PCRs to take, such as 0,2,4,7; by default all that are quoted. Some machines have values of PCRs 1 and 5 of their own")
+	own := []string{"output", "exit-code", "pcrs", "force", "machine-uid", "provider-id", "machine", "replaces", "existing-node", "existing-nodes", "gone", "yes", "without-inventory", "dry-run", "config", "at", "key-ring", "audit-log",
 		"records", "new", "join", "token-file", "ca", "also-server", "replace"}
 	tell := flags.Bool("version", false, "print the version of this program, and do nothing else")
 	rules, overrides := clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}
@@ -330,7 +342,10 @@ func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 			break
 		}
 	}
-	n := slices.IndexFunc(all, func(c command) bool { return c.name == one || c.name == two })
+	n := slices.IndexFunc(all, func(c command) bool { return c.name == two })
+	if n < 0 {
+		n = slices.IndexFunc(all, func(c command) bool { return c.name == one })
+	}
 	if n < 0 {
 		return nil, nil, fmt.Errorf("unknown command %s; %w", refusal.Quote(two), errUsage)
 	}
@@ -341,7 +356,8 @@ func commandOf(flags *pflag.FlagSet, own []string) (*command, []string, error) {
 	if args = args[1:]; c.name == two && one != two {
 		args = args[1:]
 	}
-	if len(args) != want && (c.files == nil && c.name != existingCommand || len(args) < want) {
+	more := c.files != nil || strings.Contains(c.arguments, "[NODE")
+	if len(args) != want && (!more || len(args) < want) {
 		return nil, nil, fmt.Errorf("%s takes %s; %w", c.name, refusal.OrNothing(c.arguments), errUsage)
 	}
 	var err error

@@ -16,9 +16,15 @@ import (
 func usage(w io.Writer, flags *pflag.FlagSet, own []string) {
 	named := commands()
 	words := strings.Join(flags.Args(), " ")
+	longest := 0 // of the names that words begin with
+	for _, c := range named {
+		if name, _, _ := strings.Cut(c.name, " --"); strings.HasPrefix(words+" ", name+" ") {
+			longest = max(longest, len(name))
+		}
+	}
 	named = slices.DeleteFunc(named, func(c command) bool {
 		name, _, _ := strings.Cut(c.name, " --")
-		return !strings.HasPrefix(words+" ", name+" ") && !strings.HasPrefix(name+" ", words+" ")
+		return len(name) < longest || !strings.HasPrefix(words+" ", name+" ") && !strings.HasPrefix(name+" ", words+" ")
 	})
 	if words == "" || len(named) == 0 {
 		usageOfAll(w, flags)

@@ -95,6 +95,13 @@ func TestMissing(t *testing.T) {
 		"release node-1 --yes":                              "release takes no --yes",
 		"pending --gone":                                    "pending takes no --gone",
 		"pending --existing-nodes":                          "pending takes no --existing-nodes",
+		"measurements":                                      "measurements takes NODE",
+		"measurements node-1 node-2":                        "measurements takes NODE",
+		"measurements diff":                                 "measurements diff takes NODE [NODE]",
+		"measurements node-1 --exit-code":                   "measurements takes no --exit-code",
+		"measurements export -o json":                       "measurements export takes no --output",
+		"measurements export --pcrs x":                      "invalid argument",
+		"nodes --pcrs 0":                                    "nodes takes no --pcrs",
 	} {
 		if status, out, said := runs(t, line); status != 2 || out != "" || !strings.Contains(said, want) || strings.Contains(said, "configuration") {
 			t.Errorf("%s: status %d, want %q\n%s%s", line, status, want, out, said)
