@@ -18,8 +18,8 @@ import (
 
 // Checks of an answer's quote after [statement.VerifyQuote].
 const (
-	// checkQuoteMissing: there is a quote policy, and the answer carries no quote.
-	checkQuoteMissing refusal.Check = "quote-missing"
+	// CheckQuoteMissing: there is a quote policy, and the answer carries no quote.
+	CheckQuoteMissing refusal.Check = "quote-missing"
 	// checkQuoteBoot: the quote and the certify statement are not from the same boot of the
 	// same TPM: their signer, reset count or restart count differ.
 	checkQuoteBoot refusal.Check = "quote-boot"
@@ -30,7 +30,7 @@ const (
 func (a *answer) checkQuote(covers func(label string, data []byte) error) error {
 	if a.quote == nil {
 		if a.kind.quotePolicy != nil && !a.kind.quoteless {
-			return checkQuoteMissing.Refuse("an answer without a quote", "one with a quote")
+			return CheckQuoteMissing.Refuse("an answer without a quote", "one with a quote")
 		}
 		return nil
 	}
@@ -212,7 +212,7 @@ func (p *PCRPolicy) CheckQuote(_ context.Context, m *Measured) error {
 		return err
 	}
 	if m == nil || m.Quote == nil {
-		return checkQuoteMissing.Refuse("an answer without a quote", "one with a quote")
+		return CheckQuoteMissing.Refuse("an answer without a quote", "one with a quote")
 	}
 	var errs []error
 	for _, set := range p.sets {

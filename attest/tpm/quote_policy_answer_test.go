@@ -98,9 +98,9 @@ func TestAnswersWithoutQuotes(t *testing.T) {
 	covers := func(string, []byte) error { return errors.New("not asked here") }
 	policy := &PCRPolicy{sets: [][]statement.PCR{{{}}}}
 	a := &answer{evidence: evidence{kind: &Kind{quotePolicy: policy}}}
-	tpmlab.ExpectCheck(t, a.checkQuote(covers), checkQuoteMissing)
-	tpmlab.ExpectCheck(t, policy.CheckQuote(t.Context(), nil), checkQuoteMissing)
-	tpmlab.ExpectCheck(t, policy.CheckQuote(t.Context(), &Measured{}), checkQuoteMissing)
+	tpmlab.ExpectCheck(t, a.checkQuote(covers), CheckQuoteMissing)
+	tpmlab.ExpectCheck(t, policy.CheckQuote(t.Context(), nil), CheckQuoteMissing)
+	tpmlab.ExpectCheck(t, policy.CheckQuote(t.Context(), &Measured{}), CheckQuoteMissing)
 	tpmlab.ExpectCheck(t, (&PCRPolicy{}).CheckQuote(t.Context(), nil), CheckQuotePolicy)
 	a = &answer{evidence: evidence{kind: &Kind{}}}
 	if err := a.checkQuote(covers); err != nil || a.quoted != nil {

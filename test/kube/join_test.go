@@ -19,6 +19,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/test/controlplane"
@@ -300,11 +301,11 @@ func (c *cluster) checkEvents(t *testing.T) {
 	})
 }
 
-// nodeOn is a node that joins the cluster with a TPM's endorsement key.
-func (c *cluster) nodeOn(t *testing.T, device *tpmsim.TPM, name string) *attesttest.Node {
+// nodeOn is a node that joins the cluster with a TPM's endorsement key, and perhaps with a quote.
+func (c *cluster) nodeOn(t *testing.T, device *tpmsim.TPM, name string, quote ...statement.PCRSelection) *attesttest.Node {
 	t.Helper()
 	clusterID := c.clusterID(t)
-	n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600,
+	n := attesttest.NewNode(t, attesttest.NodeOptions{TPM: device, Name: name, Road: attest.RoadEK, ClusterID: clusterID, ExpirationSeconds: 3600, Quote: quote,
 		AK: tpmkind.AKSource{Template: tpmkind.AKTemplateECDSAP256()}})
 	n.Subject.SignerName = csr.SignerKubeAPIServerClientKubelet
 	var err error

@@ -31,6 +31,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
+	tpmkind "github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
@@ -221,7 +222,7 @@ func TestController(t *testing.T) {
 	c.apply(t, "serving/rbac.yaml")
 	ca := newCA(t, "")
 	device := tpmsim.Swtpm(t, tpmsim.Options{CA: ca})
-	node, unknown := c.nodeOn(t, device, "node-1"), c.nodeOn(t, device, "node-2")
+	node, unknown := c.nodeOn(t, device, "node-1", tpmkind.DefaultPCRs()...), c.nodeOn(t, device, "node-2")
 	other := c.nodeOn(t, tpmsim.Swtpm(t, tpmsim.Options{CA: ca}), "node-3")
 	c.writeRoots(t, node)
 	controlplane.Write(t, c.dir, "inventory.yaml", []byte("machines:\n- nodeName: node-1\n  dnsNames: [node-1]\n- nodeName: node-3\n- nodeName: node-2\n  identity: ek:sha256:"+strings.Repeat("00", 32)+"\n"))

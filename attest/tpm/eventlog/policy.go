@@ -72,7 +72,7 @@ func (p *BootPolicy) CheckQuote(ctx context.Context, m *tpm.Measured) error {
 			return err
 		}
 		if !state.Enabled {
-			return checkSecureBoot.Refuse("Secure Boot is off", "on")
+			return CheckSecureBoot.Refuse("Secure Boot is off", "on")
 		}
 	}
 	if p.Predicate == nil {

@@ -128,7 +128,7 @@ func TestJoinShowsAnotherBoot(t *testing.T) {
 			request, err := plane.Evidence(t.Context(), node)
 			testkit.NoError(t, err)
 			_, err = verifier.Verify(t.Context(), request)
-			expectCheck(t, err, checkSecureBoot)
+			expectCheck(t, err, CheckSecureBoot)
 		})
 	}
 }

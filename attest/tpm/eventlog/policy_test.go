@@ -60,7 +60,7 @@ func TestPolicy(t *testing.T) {
 		{"zero", &BootPolicy{}, on, tpm.CheckQuotePolicy},
 		{"on", &BootPolicy{RequireSecureBoot: true}, on, nil},
 		{"on, by name", &BootPolicy{Bank: sha256, PCRs: []int{7}, RequireSecureBoot: true}, seven, nil},
-		{"off", &BootPolicy{RequireSecureBoot: true}, off, checkSecureBoot},
+		{"off", &BootPolicy{RequireSecureBoot: true}, off, CheckSecureBoot},
 		{"no log", &BootPolicy{RequireSecureBoot: true}, without, CheckMissing},
 		{"the log of another boot", &BootPolicy{RequireSecureBoot: true}, other, checkReplay},
 		{"PCR 7 left out", &BootPolicy{RequireSecureBoot: true, Options: Options{Unexplained: []int{7}}}, on, checkUncovered},
@@ -89,7 +89,7 @@ func TestPolicy(t *testing.T) {
 			return err
 		}}, seven, statement.CheckPCRNotQuoted},
 		{"a predicate that refuses", &BootPolicy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { return no }}, on, no},
-		{"a predicate is not asked", &BootPolicy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, checkSecureBoot},
+		{"a predicate is not asked", &BootPolicy{RequireSecureBoot: true, Predicate: func(context.Context, *Log) error { asked++; return nil }}, off, CheckSecureBoot},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var policy tpm.QuotePolicy = c.policy

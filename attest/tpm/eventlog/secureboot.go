@@ -14,9 +14,9 @@ import (
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
-// checkSecureBoot: the log does not give the state of Secure Boot in the way that the firmware
+// CheckSecureBoot: the log does not give the state of Secure Boot in the way that the firmware
 // profile specifies; or Secure Boot is required and is off.
-const checkSecureBoot refusal.Check = "secure-boot"
+const CheckSecureBoot refusal.Check = "secure-boot"
 
 // secureBootPCR is where firmware measures Secure Boot's variables: TCG PC Client
 // Platform Firmware Profile 1.06, 3.3.4.8.
@@ -142,14 +142,14 @@ func (r *stateReader) read(n int, e *Event) error {
 	data, covered := r.measured(e)
 	v, isVariable := readVariable(data)
 	if !covered && (isVariable && v.more == 0 || data == nil) {
-		return checkSecureBoot.Refuse(fmt.Sprintf("event %d of PCR 7, %s, with data that do not have its digest", n, e.UntrustedType),
+		return CheckSecureBoot.Refuse(fmt.Sprintf("event %d of PCR 7, %s, with data that do not have its digest", n, e.UntrustedType),
 			"a digest of the data in every event of PCR 7; firmware or a boot loader that logs something else takes an update")
 	}
 	switch text := strings.TrimSuffix(string(data), "\x00"); {
 	case len(data) == 4: // a separator: profile 1.06, 10.4.1
 		return r.separator(binary.LittleEndian.Uint32(data))
 	case text == debugMode:
-		return checkSecureBoot.Refuse("a debugger of the firmware, present during boot", "none")
+		return CheckSecureBoot.Refuse("a debugger of the firmware, present during boot", "none")
 	case text == dmaProtectionDisabled:
 		r.state.DMAProtectionDisabled = true
 	}
@@ -162,9 +162,9 @@ func (r *stateReader) read(n int, e *Event) error {
 func (r *stateReader) separator(value uint32) error {
 	switch {
 	case r.separated:
-		return checkSecureBoot.Refuse("a second separator in PCR 7", "one")
+		return CheckSecureBoot.Refuse("a second separator in PCR 7", "one")
 	case value != 0 && value != 1<<32-1:
-		return checkSecureBoot.Refuse(fmt.Sprintf("the separator %08x, by which the firmware reports an error", value), "00000000 or ffffffff")
+		return CheckSecureBoot.Refuse(fmt.Sprintf("the separator %08x, by which the firmware reports an error", value), "00000000 or ffffffff")
 	}
 	r.separated = true
 	return nil
@@ -200,7 +200,7 @@ func (r *stateReader) variable(v variableData) error {
 		return r.secureBoot(v)
 	}
 	if bytes.Equal(v.vendor, shimLock) && v.name == shimStateName && len(bytes.Trim(v.value, "\x00")) > 0 {
-		return checkSecureBoot.Refuse(shimStateName+" = "+refusal.Hex(v.value)+", so that shim checked nothing",
+		return CheckSecureBoot.Refuse(shimStateName+" = "+refusal.Hex(v.value)+", so that shim checked nothing",
 			"00 or no such variable: mokutil --enable-validation, and a boot, at the machine")
 	}
 	lists, ok := readSignatures(v.value)
@@ -225,15 +225,15 @@ func (r *stateReader) variable(v variableData) error {
 func (r *stateReader) secureBoot(v variableData) error {
 	switch {
 	case v.more > 0:
-		return checkSecureBoot.Refuse(fmt.Sprintf("a variable SecureBoot and %d bytes more", v.more), "the variable and nothing else")
+		return CheckSecureBoot.Refuse(fmt.Sprintf("a variable SecureBoot and %d bytes more", v.more), "the variable and nothing else")
 	case !bytes.Equal(v.vendor, globalVariable) || v.name != secureBootName:
-		return checkSecureBoot.Refuse(fmt.Sprintf("a variable %q of vendor %x", v.name, v.vendor), "SecureBoot of EFI_GLOBAL_VARIABLE")
+		return CheckSecureBoot.Refuse(fmt.Sprintf("a variable %q of vendor %x", v.name, v.vendor), "SecureBoot of EFI_GLOBAL_VARIABLE")
 	case r.separated:
-		return checkSecureBoot.Refuse("a variable SecureBoot behind the separator of PCR 7", "all variables before it")
+		return CheckSecureBoot.Refuse("a variable SecureBoot behind the separator of PCR 7", "all variables before it")
 	case r.found:
-		return checkSecureBoot.Refuse("a second variable SecureBoot", "one")
+		return CheckSecureBoot.Refuse("a second variable SecureBoot", "one")
 	case len(v.value) > 1 || len(v.value) == 1 && v.value[0] > 1:
-		return checkSecureBoot.Refuse("SecureBoot = "+refusal.Hex(v.value), "00 or 01, or no value on a machine without Secure Boot")
+		return CheckSecureBoot.Refuse("SecureBoot = "+refusal.Hex(v.value), "00 or 01, or no value on a machine without Secure Boot")
 	}
 	r.found, r.state.Enabled = true, len(v.value) == 1 && v.value[0] == 1
 	return nil
@@ -263,18 +263,18 @@ func (r *stateReader) keep(name string, lists signatures, ok bool) {
 func (r *stateReader) result() (*SecureBoot, error) {
 	switch {
 	case !r.separated:
-		return nil, checkSecureBoot.Refuse("no separator in PCR 7", "one, behind the variables of Secure Boot")
+		return nil, CheckSecureBoot.Refuse("no separator in PCR 7", "one, behind the variables of Secure Boot")
 	case !r.found:
-		return nil, checkSecureBoot.Refuse("no variable SecureBoot before the separator of PCR 7",
+		return nil, CheckSecureBoot.Refuse("no variable SecureBoot before the separator of PCR 7",
 			"one: firmware measures it that started the machine by UEFI, not in a legacy mode")
 	case !r.state.Enabled:
 		return &r.state, nil
 	case !r.authority:
-		return nil, checkSecureBoot.Refuse("Secure Boot on, and no program that a key allowed to start", "the key of at least one")
+		return nil, CheckSecureBoot.Refuse("Secure Boot on, and no program that a key allowed to start", "the key of at least one")
 	}
 	for _, name := range []string{"PK", "KEK", "db"} {
 		if !r.set[name] {
-			return nil, checkSecureBoot.Refuse("Secure Boot on, and no value of "+name, "the keys that it checks with")
+			return nil, CheckSecureBoot.Refuse("Secure Boot on, and no value of "+name, "the keys that it checks with")
 		}
 	}
 	return &r.state, nil

@@ -93,7 +93,7 @@ func TestSecureBootBesideWhatIsHidden(t *testing.T) {
 	for n := range 5 {
 		boot := slices.Insert(secureBootOfTest("\x01"), n, logged{7, 0x8401, "vendor", "measured"})
 		_, err := stateOf(t, boot...)
-		expectCheck(t, err, checkSecureBoot)
+		expectCheck(t, err, CheckSecureBoot)
 		if text := err.Error(); !strings.Contains(text, "update") || strings.Contains(text, "RequireSecureBoot") {
 			t.Errorf("%v does not say what helps", err)
 		}
@@ -107,7 +107,7 @@ func TestSecureBootAbsent(t *testing.T) {
 	if err != nil || state.Enabled || len(state.PermittedHashes) != 1 {
 		t.Errorf("%+v, %v", state, err)
 	}
-	expectCheck(t, demand(t, boot, boot), checkSecureBoot)
+	expectCheck(t, demand(t, boot, boot), CheckSecureBoot)
 	for n := range 5 { // and none has a value
 		name := []string{secureBootName, "PK", "KEK", "db", "dbx"}[n]
 		boot[n].data = variable(globalVariable, name, "")
@@ -117,14 +117,14 @@ func TestSecureBootAbsent(t *testing.T) {
 	}
 	for _, value := range []string{"\x00\x00", "\x01\x01", "\x02"} {
 		_, err := stateOf(t, secureBootOfTest(value)...)
-		expectCheck(t, err, checkSecureBoot)
+		expectCheck(t, err, CheckSecureBoot)
 	}
 	// On, each of the keys has one.
 	for n := 1; n < 4; n++ {
 		on := secureBootOfTest("\x01")
 		on[n].data = boot[n].data
 		_, err := stateOf(t, on...)
-		expectCheck(t, err, checkSecureBoot)
+		expectCheck(t, err, CheckSecureBoot)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestTextsOfFirmware(t *testing.T) {
 				t.Errorf("%q: %+v, %v", data, state, err)
 			}
 			_, err = stateOf(t, append([]logged{{7, typeAction, data, debugMode + end}}, secureBootOfTest("\x01")...)...)
-			expectCheck(t, err, checkSecureBoot)
+			expectCheck(t, err, CheckSecureBoot)
 		}
 	}
 	state, err := stateOf(t, secureBootOfTest("\x01")...)

@@ -118,7 +118,7 @@ func TestGoodBootAfterAnother(t *testing.T) {
 			"hidden behind variables": func(e logged) logged { return shown(e, typeVariable, variable(other, "Setup", "x")) },
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
-				expectCheck(t, demand(t, measured, showAll(measured, len(before), as)), checkSecureBoot)
+				expectCheck(t, demand(t, measured, showAll(measured, len(before), as)), CheckSecureBoot)
 			})
 		}
 	}
@@ -152,7 +152,7 @@ func TestVariableAndSeparatorToTheLetter(t *testing.T) {
 			if c.n != 1 {
 				boot = slices.Delete(boot, c.n+1, c.n+2)
 			}
-			want := checkSecureBoot
+			want := CheckSecureBoot
 			if c.ok {
 				want = ""
 			}
@@ -185,7 +185,7 @@ func TestShimThatChecksNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			boot := append(secureBootOfTest("\x01"), logged{7, 0x800000e0, c.data, c.measured})
-			want := checkSecureBoot
+			want := CheckSecureBoot
 			if c.ok {
 				want = ""
 			}

@@ -77,27 +77,27 @@ func TestSecureBootRefuses(t *testing.T) {
 		want   refusal.Check
 		change func([]logged) []logged
 	}{
-		{"nothing measured", checkSecureBoot, func([]logged) []logged { return []logged{{7, 5, "x", ""}}[:0] }},
-		{"no variable", checkSecureBoot, func(b []logged) []logged { return b[1:] }},
-		{"no separator", checkSecureBoot, func(b []logged) []logged { return b[:5] }},
-		{"two separators", checkSecureBoot, func(b []logged) []logged { return append(b, b[5]) }},
-		{"two variables", checkSecureBoot, func(b []logged) []logged { return append([]logged{b[0]}, b...) }},
-		{"the variable after the separator", checkSecureBoot, func(b []logged) []logged { return append(b[1:], b[0]) }},
-		{"the variable of another vendor", checkSecureBoot, func(b []logged) []logged {
+		{"nothing measured", CheckSecureBoot, func([]logged) []logged { return []logged{{7, 5, "x", ""}}[:0] }},
+		{"no variable", CheckSecureBoot, func(b []logged) []logged { return b[1:] }},
+		{"no separator", CheckSecureBoot, func(b []logged) []logged { return b[:5] }},
+		{"two separators", CheckSecureBoot, func(b []logged) []logged { return append(b, b[5]) }},
+		{"two variables", CheckSecureBoot, func(b []logged) []logged { return append([]logged{b[0]}, b...) }},
+		{"the variable after the separator", CheckSecureBoot, func(b []logged) []logged { return append(b[1:], b[0]) }},
+		{"the variable of another vendor", CheckSecureBoot, func(b []logged) []logged {
 			b[0].data = variable(make([]byte, 16), "SecureBoot", "\x01")
 			return b
 		}},
-		{"a value of 2", checkSecureBoot, func(b []logged) []logged {
+		{"a value of 2", CheckSecureBoot, func(b []logged) []logged {
 			b[0].data = variable(globalVariable, "SecureBoot", "\x02")
 			return b
 		}},
-		{"data that were not measured", checkSecureBoot, func(b []logged) []logged {
+		{"data that were not measured", CheckSecureBoot, func(b []logged) []logged {
 			b[0].digest = variable(globalVariable, "SecureBoot", "\x00")
 			return b
 		}},
-		{"on, and no key was used", checkSecureBoot, func(b []logged) []logged { return b[:6] }},
-		{"on, and no platform key", checkSecureBoot, func(b []logged) []logged { return slices.Delete(b, 1, 2) }},
-		{"a debugger", checkSecureBoot, func(b []logged) []logged {
+		{"on, and no key was used", CheckSecureBoot, func(b []logged) []logged { return b[:6] }},
+		{"on, and no platform key", CheckSecureBoot, func(b []logged) []logged { return slices.Delete(b, 1, 2) }},
+		{"a debugger", CheckSecureBoot, func(b []logged) []logged {
 			return append([]logged{{7, 0x80000007, "UEFI Debug Mode", ""}}, b...)
 		}},
 		{"not quoted", statement.CheckPCRNotQuoted, func([]logged) []logged { return []logged{{0, 8, "x", ""}} }},
@@ -163,7 +163,7 @@ func TestLengthsOfVariables(t *testing.T) {
 
 // A log without the separator is refused, though all else is there, and so is one with two.
 func TestSeparatorsOfSecureBoot(t *testing.T) {
-	for n, want := range map[int]refusal.Check{0: checkSecureBoot, 1: "", 2: checkSecureBoot} {
+	for n, want := range map[int]refusal.Check{0: CheckSecureBoot, 1: "", 2: CheckSecureBoot} {
 		good := secureBootOfTest("\x01")
 		boot := append(slices.Clone(good[:5]), slices.Repeat(good[5:6], n)...)
 		boot = append(boot, good[6])

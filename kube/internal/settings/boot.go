@@ -128,7 +128,7 @@ func (p *bootPolicy) checkSecureBoot(ctx context.Context, m *tpm.Measured, boot 
 			return err
 		case !state.Enabled:
 			boot.SecureBoot = SecureBootOff
-			return checkSecureBoot.Refuse("Secure Boot off", "on: turn it on in the firmware settings of the machine and boot it again, and its node joins")
+			return eventlog.CheckSecureBoot.Refuse("Secure Boot off", "on: turn it on in the firmware settings of the machine and boot it again, and its node joins")
 		}
 		boot.SecureBoot = SecureBootOn
 		return nil
@@ -140,14 +140,8 @@ func (p *bootPolicy) checkSecureBoot(ctx context.Context, m *tpm.Measured, boot 
 	return err
 }
 
-// checkSecureBoot is package eventlog's check of this name, checkQuoteMissing package tpm's.
-const (
-	checkSecureBoot   refusal.Check = "secure-boot"
-	checkQuoteMissing refusal.Check = "quote-missing"
-)
-
 func noQuote() error {
-	return checkQuoteMissing.Refuse("an answer without a quote", "one with a quote: in kubelet-authenticator.yaml of the node set quote: true in evidence.tpm, and eventLog for Secure Boot")
+	return tpm.CheckQuoteMissing.Refuse("an answer without a quote", "one with a quote: in kubelet-authenticator.yaml of the node set quote: true in evidence.tpm, and eventLog for Secure Boot")
 }
 
 // bootPolicy makes the policy of the section.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/tpm"
+	"github.com/nodeattest/nodeattest/attest/tpm/eventlog"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/attest/tpm/tpmcert"
 	"github.com/nodeattest/nodeattest/csr"
@@ -89,7 +90,7 @@ func TestSecureBoot(t *testing.T) {
 		says   string
 	}{
 		"on":                  {true, on, SecureBootOn, "", ""},
-		"no quote":            {false, nil, SecureBootUnknown, checkQuoteMissing, "set quote: true in evidence.tpm"},
+		"no quote":            {false, nil, SecureBootUnknown, tpm.CheckQuoteMissing, "set quote: true in evidence.tpm"},
 		"no log":              {true, nil, SecureBootUnknown, "event-log-missing", "set evidence.tpm.eventLog"},
 		"cut off in an event": {true, on[:len(on)-40], SecureBootUnknown, "event-log-encoding", ""},
 		"cut off after one":   {true, on[:300], SecureBootUnknown, "", ""},
@@ -120,9 +121,9 @@ func TestSecureBoot(t *testing.T) {
 		want  refusal.Check
 		says  string
 	}{
-		"off":                       {off, SecureBootOff, checkSecureBoot, "turn it on in the firmware settings"},
-		"off, shown as on":          {tpmlab.EventLog(renamed), SecureBootUnknown, checkSecureBoot, ""},
-		"off, by renamed events":    {tpmlab.EventLog(hidden), SecureBootUnknown, checkSecureBoot, ""},
+		"off":                       {off, SecureBootOff, eventlog.CheckSecureBoot, "turn it on in the firmware settings"},
+		"off, shown as on":          {tpmlab.EventLog(renamed), SecureBootUnknown, eventlog.CheckSecureBoot, ""},
+		"off, by renamed events":    {tpmlab.EventLog(hidden), SecureBootUnknown, eventlog.CheckSecureBoot, ""},
 		"off, with the log of then": {before, SecureBootUnknown, "event-log-replay", ""},
 	} {
 		t.Run(name, func(t *testing.T) { b.checkJudged(t, true, row.log, row.state, row.want, row.says) })
@@ -167,7 +168,7 @@ func TestBothPolicies(t *testing.T) {
 	if boot, err := b.joins(t, sets+", secureBoot: require", true, nil); !errors.Is(err, refusal.Check("event-log-missing")) || boot.GoodPCRs != 1 || len(boot.Wrong) != 1 {
 		t.Errorf("no log: got %v, %+v", err, boot)
 	}
-	if boot, err := b.joins(t, sets+", secureBoot: observe", false, nil); !errors.Is(err, checkQuoteMissing) || len(boot.Wrong) != 1 || len(boot.PCRs) != 0 {
+	if boot, err := b.joins(t, sets+", secureBoot: observe", false, nil); !errors.Is(err, tpm.CheckQuoteMissing) || len(boot.Wrong) != 1 || len(boot.PCRs) != 0 {
 		t.Errorf("no quote: got %v, %+v", err, boot)
 	}
 	off := b.reboots(t, false, "kernel 3")

@@ -163,19 +163,24 @@ func (b *boots) write(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		b.mu.Lock()
-		if _, newer := b.waiting[node]; !newer {
-			b.waiting[node] = boot
-		}
 		conflict := apierrors.IsConflict(err)
-		if !conflict {
-			b.resume = b.now().Add(bootsPause)
-		}
-		b.mu.Unlock()
+		b.later(node, boot, !conflict)
 		if !conflict && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "failed to write the boot of a node into the status of its AttestedNode; no decision depends on it, and it is written again", "node", node)
 		}
 		return
+	}
+}
+
+// later has a boot wait again, unless there is a newer one.
+func (b *boots) later(node string, boot *v1alpha1.MeasuredBoot, pause bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, newer := b.waiting[node]; !newer {
+		b.waiting[node] = boot
+	}
+	if pause {
+		b.resume = b.now().Add(bootsPause)
 	}
 }
 

@@ -262,10 +262,10 @@ func (p *plugin) exportable(ctx context.Context, names []string) ([]*v1alpha1.At
 		return nil, err
 	}
 	if without != 0 {
-		fmt.Fprintf(p.err, "warning: %d nodes are left out: they sent no quote, or have not attested since their machine changed\n", without)
+		fmt.Fprintf(p.err, "warning: left out, as they sent no quote or have not attested since their machine changed: %d of the nodes\n", without)
 	}
 	if len(insecure) != 0 {
-		fmt.Fprintf(p.err, "warning: %d nodes are left out, as Secure Boot is off or unknown; give their names to take them: %s\n", len(insecure), refusal.Text(strings.Join(insecure, " ")))
+		fmt.Fprintf(p.err, "warning: left out, as Secure Boot is off or unknown: %s; give the names of nodes to take them\n", refusal.Text(strings.Join(insecure, " ")))
 	}
 	if len(all) == 0 {
 		return nil, errors.New("no node has measurements that can be allowed: set quote: true in evidence.tpm of kubelet-authenticator.yaml on the nodes")

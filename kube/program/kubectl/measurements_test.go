@@ -97,7 +97,7 @@ func TestExportedIsAccepted(t *testing.T) {
 	if err := settings.CheckGoodPCRs(sets); err != nil || len(sets) != 2 || len(sets[0]) != 3 || sets[0][4] != strings.Repeat("bb", 32) || sets[1][4] != strings.Repeat("aa", 32) {
 		t.Errorf("%v: %v", err, sets)
 	}
-	if said := o.err.String(); !strings.Contains(said, "3 nodes are left out: they sent no quote") || !strings.Contains(said, "2 nodes are left out, as Secure Boot is off or unknown") || !strings.Contains(said, "node-3") {
+	if said := o.err.String(); !strings.Contains(said, "left out, as they sent no quote or have not attested since their machine changed: 3 of the nodes") || !strings.Contains(said, "left out, as Secure Boot is off or unknown: hostile node-3;") {
 		t.Errorf("said %q", said)
 	}
 }

@@ -137,7 +137,7 @@ type options struct {
 type command struct {
 	// name is one word, or two, of which the second may be a flag.
 	name, arguments, help string
-	// argument says whether it takes one. It takes more where arguments has [NODE], and on files.
+	// argument says whether it takes one. It takes more on files, and where a NODE in brackets follows.
 	argument bool
 	flags    []string
 	run      func(p *plugin, ctx context.Context, argument string) error
