@@ -4,6 +4,7 @@ package files
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -30,22 +31,62 @@ func Read(path string, limit int64) ([]byte, error) {
 // ReadForeign is [Read] for a file that another user may have created. It refuses a pipe or a device
 // without waiting.
 func ReadForeign(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, refusal.Config("file", refusal.Quote(path), "a regular file"))
-	}
 	return ReadAll(f, path, limit)
+}
+
+// ReadChanged is [ReadForeign] for a file that is read again and again: it returns its SHA-256, and no text if
+// that is known. A file that changes while it is read is an error.
+func ReadChanged(path string, limit int64, known [sha256.Size]byte) (text []byte, sum [sha256.Size]byte, err error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, sum, err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	size, err := io.Copy(hash, io.LimitReader(f, limit+1)) // which allocates nothing of the file's size
+	if err == nil && size > limit {
+		err = tooLong(path, limit)
+	}
+	if sum = [sha256.Size]byte(hash.Sum(nil)); err != nil || sum == known {
+		return nil, sum, err
+	}
+	text = make([]byte, size+1) // one more than there were
+	n, err := f.ReadAt(text, 0)
+	if text = text[:n]; errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err == nil && sha256.Sum256(text) != sum {
+		err = fmt.Errorf("%s changed while it was read", refusal.Text(path))
+	}
+	return text, sum, err
+}
+
+// openRegular opens a regular file, and refuses a pipe or a device without waiting.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, refusal.Config("file", refusal.Quote(path), "a regular file"), f.Close())
+	}
+	return f, nil
+}
+
+func tooLong(name string, limit int64) error {
+	return fmt.Errorf("%s: more than %d bytes", refusal.Text(name), limit)
 }
 
 // ReadAll reads an open file of at most limit bytes; name is what errors call it.
 func ReadAll(from io.Reader, name string, limit int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err == nil && int64(len(text)) > limit {
-		err = fmt.Errorf("%s: more than %d bytes", refusal.Text(name), limit)
+		err = tooLong(name, limit)
 	}
 	return text, err
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -101,12 +100,4 @@ func (s *Settings) setKind(m *Machine) error {
 	}
 	m.Kind = csr.ProviderOf(csr.SignerClientInsecure)
 	return nil
-}
-
-// WithoutEvidence returns the names of the nodes that cannot attest, sorted.
-func (m *Machines) WithoutEvidence() []string {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	insecure := csr.ProviderOf(csr.SignerClientInsecure)
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(m.all)), func(name string) bool { return m.all[name].Provider != insecure })
 }

@@ -1,15 +1,11 @@
 package settings
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
-	"time"
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -21,7 +17,6 @@ import (
 	"github.com/nodeattest/nodeattest/cloud/nitro"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/internal/configfile"
-	"github.com/nodeattest/nodeattest/kube/internal/files"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -55,10 +50,23 @@ type Machine struct {
 	IPAddresses []netip.Addr `json:"ipAddresses"`
 }
 
-// ParseInventory reads an inventory's text, YAML or JSON. A node name, identity, UID or provider ID
-// that occurs twice is an error, and so is a machine that would serve under another node's name.
+// ParseInventory reads the text of an inventory of one file, YAML or JSON. A node name, identity, UID or
+// provider ID that occurs twice is an error, and so is a machine that would serve under another node's name.
 // Machines whose entry names no kind of evidence are known by that of the settings.
 func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
+	list, err := s.parse(text)
+	if err != nil {
+		return nil, err
+	}
+	machines := make(map[string]csr.Machine, len(list))
+	for _, machine := range list {
+		machines[machine.NodeName] = machine
+	}
+	return machines, nil
+}
+
+// parse reads a file of machines, in its order.
+func (s *Settings) parse(text []byte) ([]csr.Machine, error) {
 	var file inventoryFile
 	if _, err := configfile.Decode(text, &file); err != nil {
 		return nil, err
@@ -66,22 +74,21 @@ func (s *Settings) ParseInventory(text []byte) (map[string]csr.Machine, error) {
 	if file.Machines == nil { // a file that was cut short, or emptied
 		return nil, refusal.Config("machines", "", "a list: [] for no machines")
 	}
-	machines, seen := make(map[string]csr.Machine, len(file.Machines)), map[string]bool{}
+	machines, seen := make([]csr.Machine, len(file.Machines)), newUnique(len(file.Machines))
+	var err error
 	for i := range file.Machines {
-		machine, err := s.machineOf(&file.Machines[i])
-		if err == nil {
-			err = addUnique(seen, &machine)
+		if machines[i], err = s.machineOf(&file.Machines[i]); err == nil {
+			seen.add(entry{machine: &machines[i]}, func(_ entry, what string) {
+				err = cmp.Or(err, fmt.Errorf("%s is in the inventory twice", what))
+			})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("machines[%d]: %w", i, err)
 		}
-		machines[machine.NodeName] = machine
 	}
-	for i := range file.Machines {
-		for _, name := range file.Machines[i].DNSNames {
-			if of, ok := machines[strings.ToLower(name)]; ok && of.Name != file.Machines[i].NodeName {
-				return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("DNS name", refusal.Quote(name), "no name of another node"))
-			}
+	for i := range machines {
+		if name, of := seen.served(&machines[i]); of.machine != nil {
+			return nil, fmt.Errorf("machines[%d]: %w", i, refusal.Config("DNS name", refusal.Quote(name), "no name of another node"))
 		}
 	}
 	return machines, nil
@@ -117,20 +124,6 @@ func (m *Machine) check() error {
 	return nil
 }
 
-// addUnique refuses a machine that shares a name, UID, identity or provider ID with one before.
-func addUnique(seen map[string]bool, m *csr.Machine) error {
-	for _, field := range []struct{ name, value string }{
-		{"node", m.NodeName}, {"UID", m.UID}, {"identity", m.Identity}, {"provider ID", oid.CanonicalProviderID(m.KnownProviderID())},
-	} {
-		key := field.name + " " + field.value
-		if field.value != "" && seen[key] {
-			return fmt.Errorf("%s is in the inventory twice", refusal.Text(key))
-		}
-		seen[key] = true
-	}
-	return nil
-}
-
 // checkCloud refuses a provider ID that no evidence could bear out: of another cloud than that of the
 // machine's documents, or without the project, the subscription or the instance of its identity.
 func (m *Machine) checkCloud() error {
@@ -158,66 +151,4 @@ func uidOf(nodeName string) string {
 		return uid
 	}
 	return fmt.Sprintf("inventory:sha256:%x", sha256.Sum256([]byte(nodeName)))
-}
-
-// Machines is an inventory that follows changes of its file. It is a manager.Runnable.
-type Machines struct {
-	settings *Settings
-
-	mu   sync.RWMutex
-	text []byte
-	all  map[string]csr.Machine
-}
-
-// inventoryInterval is how often the file is checked. A file in a ConfigMap is up to a minute
-// late anyway.
-const inventoryInterval = 5 * time.Second
-
-// OpenInventory reads the inventory's file. Machines of Cluster API are in none, which is an error.
-func (s *Settings) OpenInventory() (*Machines, error) {
-	if s.Inventory.ClusterAPI != nil {
-		return nil, refusal.Config("inventory", "clusterAPI", "file: Machines are on the management cluster, where only the controller and the signer read them")
-	}
-	m := &Machines{settings: s}
-	return m, m.read()
-}
-
-func (m *Machines) read() error {
-	path := m.settings.Inventory.File
-	text, err := files.Read(path, MaxInventorySize)
-	if err != nil {
-		return fmt.Errorf("settings: inventory: %w", err)
-	}
-	if m.all != nil && bytes.Equal(text, m.text) {
-		return nil
-	}
-	all, err := m.settings.ParseInventory(text)
-	if err != nil {
-		return fmt.Errorf("settings: inventory %s: %w", path, err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.text, m.all = text, all
-	return nil
-}
-
-// NeedLeaderElection says that every replica follows the file.
-func (*Machines) NeedLeaderElection() bool { return false }
-
-// Start follows the file until ctx ends. While the file cannot be read, the machines stay as
-// they were last read.
-func (m *Machines) Start(ctx context.Context) error { //goroutine: reads the file of machines
-	files.Follow(ctx, inventoryInterval, "the inventory", m.read)
-	return nil
-}
-
-// Machine finds the machine for a node name, for csr.Policy.
-func (m *Machines) Machine(_ context.Context, q csr.Question) (*csr.Machine, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	machine, ok := m.all[q.NodeName]
-	if !ok {
-		return nil, csr.ErrNoMachine
-	}
-	return &machine, nil
 }

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,7 +69,7 @@ func addInventory(ctx context.Context, m manager.Manager, s *settings.Settings, 
 			return nil, err
 		}
 		same := func(a attest.Authorizer) attest.Authorizer { return a }
-		return &machineSource{machines.Machine, same, healthz.Ping, machines.WithoutEvidence}, m.Add(machines)
+		return &machineSource{machines.Machine, same, healthz.Ping, machines.WithoutEvidence}, errors.Join(machines.Register(metrics.Registry), m.Add(machines))
 	}
 	of.Management, of.Namespace, of.Cluster, of.Records = m.GetConfig(), from.Namespace, from.Cluster, records
 	machines, err := clusterapi.New(ctx, of)
