@@ -127,7 +127,7 @@ func (l *Listed) All() map[string]csr.Machine {
 // that does not change.
 func (l *Listed) Problems() (all []error) {
 	for _, p := range l.broken {
-		all = append(all, fmt.Errorf("part %s of the inventory cannot be read, and its machines stay as it last had them: %w", refusal.Text(p.name), p.err))
+		all = append(all, fmt.Errorf("part %s of the inventory cannot be read: %w", refusal.Text(p.name), p.err))
 	}
 	var last error
 	for _, name := range slices.Sorted(maps.Keys(l.refused)) {

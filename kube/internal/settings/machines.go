@@ -97,7 +97,7 @@ func (m *Machines) report(ctx context.Context) {
 		case before[problem.Error()]:
 		case more < maxReports:
 			more++
-			logger.Error(problem, "the inventory has an error; its other entries are in use")
+			logger.Error(problem, "the inventory has an error; a part that cannot be read keeps the machines that it last had")
 		default:
 			more++
 		}

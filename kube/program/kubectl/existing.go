@@ -17,6 +17,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -209,7 +210,7 @@ func (p *plugin) existing(ctx context.Context, names []string) ([]*existing, err
 type look struct {
 	p        *plugin
 	nodes    map[string]*nodeItem
-	machines map[string]csr.Machine
+	machines *settings.Listed
 	waiting  map[string][]waiting         // by the name of the node
 	claims   map[attest.Identity][]string // the names of nodes that a machine asks for
 }
@@ -243,10 +244,14 @@ func (l *look) decide(ctx context.Context, e *existing) error {
 			strings.Join(claims[:min(len(claims), maxShown)], ", "), approveOne(e.node, string(e.machine)))
 	}
 	e.claim = membership.Claim{NodeName: e.node, Machine: e.machine}
-	if err := complete(&e.claim, l.machines, provider); err != nil {
+	if err := complete(ctx, &e.claim, l.machines, provider); err != nil {
 		return err
 	}
-	e.listed = l.machines[e.node]
+	listed, err := l.machines.Machine(ctx, csr.Question{NodeName: e.node})
+	if err != nil {
+		return err
+	}
+	e.listed = *listed
 	if !e.self && e.listed.Identity == "" {
 		return fmt.Errorf("%s has filed the request of machine %s, not the node itself, and the inventory has no identity for the node; %s",
 			refusal.Text(e.requester), e.machine, approveOne(e.node, string(e.machine)))

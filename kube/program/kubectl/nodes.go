@@ -3,6 +3,7 @@ package kubectl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/program/internal/insecure"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -70,11 +72,11 @@ func (p *plugin) nodes(ctx context.Context, _ string) error {
 	if err != nil {
 		return err
 	}
-	machines, err := p.inventory(ctx)
+	listed, err := p.inventory(ctx)
 	if err != nil {
 		fmt.Fprintf(p.err, "warning: machines of the inventory that were never seen are not listed: %v\n", err)
 	}
-	p.addListed(all, machines)
+	addListed(ctx, all, listed)
 	items := slices.SortedFunc(maps.Values(all), func(a, b *nodeItem) int { return cmp.Compare(a.Node, b.Node) })
 	l := list[*nodeItem]{"Nodes", func(n *nodeItem) string { return n.Node }, []column[*nodeItem]{
 		{"NODE", func(n *nodeItem) string { return n.Node }, false},
@@ -229,18 +231,20 @@ func residence(s *v1alpha1.AttestedNodeSpec, now time.Time) string {
 	return where
 }
 
-// addListed takes the inventory into the lines; nil if it was not read.
-func (p *plugin) addListed(all map[string]*nodeItem, machines map[string]csr.Machine) {
-	if machines == nil {
+// addListed takes the inventory into the lines; nil if it was not read. Of a node whose part cannot be read, it says nothing.
+func addListed(ctx context.Context, all map[string]*nodeItem, inventory *settings.Listed) {
+	if inventory == nil {
 		return
 	}
-	for name := range machines {
+	for name := range inventory.All() {
 		if all[name] == nil {
 			all[name] = &nodeItem{Node: name, Status: statusNeverSeen}
 		}
 	}
 	for name, n := range all {
-		_, listed := machines[name]
-		n.Listed = &listed
+		_, err := inventory.Machine(ctx, csr.Question{NodeName: name})
+		if listed := err == nil; listed || errors.Is(err, csr.ErrNoMachine) {
+			n.Listed = &listed
+		}
 	}
 }

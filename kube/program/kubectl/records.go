@@ -229,15 +229,15 @@ func (p *plugin) change(ctx context.Context, nodeName string, how func(s *v1alph
 var errInventory = errors.New("the inventory cannot be read")
 
 // inventory reads the machines of the controller's configuration, with errInventory if it has no inventory that it can read.
-func (p *plugin) inventory(ctx context.Context) (map[string]csr.Machine, error) {
+func (p *plugin) inventory(ctx context.Context) (*settings.Listed, error) {
 	c, err := p.configuration(ctx)
 	switch {
 	case err != nil:
 		return nil, err
-	case c == nil || c.machines == nil:
+	case c == nil || c.listed == nil:
 		return nil, fmt.Errorf("%w: namespace %s has no ConfigMap %s that this user may read, or it has no inventory; see --namespace", errInventory, p.namespace, configMap)
 	}
-	return c.machines, nil
+	return c.listed, nil
 }
 
 // fromInventory completes a claim from the inventory, and refuses one that differs from it, as the
@@ -262,7 +262,7 @@ func (p *plugin) forced(differs error) error {
 
 // compare compares a claim with the inventory, and completes it.
 func (p *plugin) compare(ctx context.Context, claim *membership.Claim, provider string) error {
-	machines, err := p.inventory(ctx)
+	listed, err := p.inventory(ctx)
 	switch {
 	case err != nil && !errors.Is(err, errInventory):
 		return err
@@ -271,14 +271,17 @@ func (p *plugin) compare(ctx context.Context, claim *membership.Claim, provider 
 	case err != nil:
 		return fmt.Errorf("%w, or add --without-inventory, with machine UID and provider ID as the inventory has them", err)
 	}
-	return complete(claim, machines, provider)
+	return complete(ctx, claim, listed, provider)
 }
 
 // complete compares a claim with the machines of the inventory, and completes it.
-func complete(claim *membership.Claim, machines map[string]csr.Machine, provider string) error {
-	machine, listed := machines[claim.NodeName]
-	if !listed {
+func complete(ctx context.Context, claim *membership.Claim, listed *settings.Listed, provider string) error {
+	machine, err := listed.Machine(ctx, csr.Question{NodeName: claim.NodeName})
+	if errors.Is(err, csr.ErrNoMachine) {
 		return fmt.Errorf("the inventory has no node %s, so the controller would still refuse the machine: add the node to the inventory first", claim.NodeName)
+	}
+	if err != nil {
+		return err
 	}
 	same, got, want := oid.SameProviderID(claim.ProviderID, machine.ProviderID)
 	switch {

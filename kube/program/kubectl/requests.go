@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,11 @@ const (
 	defaultNamespace = "nodeattest-system"
 	configMap        = "node-attestation"
 	configKey        = "config.yaml"
+	// The parts of an inventory in ConfigMaps of its own (component inventories): their names with numbers from 1 to
+	// maxInventoryParts, and the key in each.
+	inventoryPart     = "node-attestation-inventory-"
+	inventoryKey      = "inventory.yaml"
+	maxInventoryParts = 16
 )
 
 // pageSize is how many objects are listed at once.
@@ -129,7 +135,7 @@ func issuerOf(chain [][]byte) string {
 // does not exist or the user may not read it.
 type configuration struct {
 	settings *settings.Settings
-	machines map[string]csr.Machine
+	listed   *settings.Listed
 }
 
 func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
@@ -145,11 +151,42 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 	if c.settings, err = settings.Parse([]byte(object.Data[configKey]), p.others...); err != nil {
 		return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, configKey, err)
 	}
-	file := path.Base(c.settings.Inventory.File)
+	texts, file := map[string][]byte{}, path.Base(c.settings.Inventory.File)
 	if text, ok := object.Data[file]; ok {
-		if c.machines, err = c.settings.ParseInventory([]byte(text)); err != nil {
-			return nil, fmt.Errorf("ConfigMap %s/%s, %s: %w", p.namespace, configMap, file, err)
+		texts[file] = []byte(text)
+	} else if path.Ext(file) == "" { // a folder
+		if err := p.readParts(ctx, texts); err != nil {
+			return nil, err
 		}
 	}
+	if len(texts) == 0 {
+		return c, nil
+	}
+	c.listed = c.settings.ParseParts(texts)
+	problems := c.listed.Problems()
+	if _, ok := texts[file]; ok && len(problems) != 0 {
+		return nil, fmt.Errorf("ConfigMap %s/%s: %w", p.namespace, configMap, problems[0])
+	}
+	for _, problem := range problems[:min(len(problems), maxShown)] {
+		fmt.Fprintln(p.err, "warning:", problem)
+	}
 	return c, nil
+}
+
+// readParts reads the ConfigMaps that an inventory of several has. A ConfigMap without the key is a part that cannot be
+// read.
+func (p *plugin) readParts(ctx context.Context, texts map[string][]byte) error {
+	for n := 1; n <= maxInventoryParts; n++ {
+		var object corev1.ConfigMap
+		name := inventoryPart + strconv.Itoa(n)
+		switch err := p.client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: name}, &object); {
+		case err == nil:
+			texts["ConfigMap "+name] = []byte(object.Data[inventoryKey])
+		case apierrors.IsForbidden(err):
+			return nil
+		case !apierrors.IsNotFound(err):
+			return err
+		}
+	}
+	return nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/controller"
-	"github.com/nodeattest/nodeattest/kube/internal/settings"
 	"github.com/nodeattest/nodeattest/kube/program/internal/insecure"
 	"github.com/nodeattest/nodeattest/kube/program/kubectl/internal/explain"
 	"github.com/nodeattest/nodeattest/kube/signer"
@@ -55,7 +54,7 @@ func (p *plugin) explain(ctx context.Context, name string) error {
 
 // policy returns the controller's policy according to its configuration; nil without an inventory.
 func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
-	if c.machines == nil {
+	if c.listed == nil {
 		return nil
 	}
 	ids := c.settings.Cluster.IDs
@@ -67,14 +66,7 @@ func (p *plugin) policy(c *configuration, request *csr.Request) *csr.Policy {
 		request.Spec.SignerName == csr.SignerClientInsecure && c.settings.InsecureSigner != nil {
 		signers = []string{request.Spec.SignerName}
 	}
-	policy := c.settings.Policy(ids, new(settings.Machines).Machine, signers...)
-	policy.Machines = func(_ context.Context, q csr.Question) (*csr.Machine, error) {
-		m, ok := c.machines[q.NodeName]
-		if !ok {
-			return nil, csr.ErrNoMachine
-		}
-		return &m, nil
-	}
+	policy := c.settings.Policy(ids, c.listed.Machine, signers...)
 	node, _ := request.User.Requester()
 	policy.IssuedRecord = func(ctx context.Context, credentialID string, request *csr.Request) (*csr.IssuedRecord, error) {
 		_, r, err := p.record(ctx, node.NodeName)

@@ -90,12 +90,15 @@ func (p *plugin) listed(ctx context.Context, nodeName string) (string, error) {
 		return "", fmt.Errorf("node %s has a record, which is %s, of machine %s: see kubectl nodeattest token %[1]s without --new",
 			nodeName, record.State, refusal.Text(string(record.Machine)))
 	}
-	machines, err := p.inventory(ctx)
+	inventory, err := p.inventory(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%w; Cluster API's Machines have tokens of their own in their boot data", err)
 	}
-	machine, ok := machines[nodeName]
-	if !ok {
+	machine, err := inventory.Machine(ctx, csr.Question{NodeName: nodeName})
+	if err != nil && !errors.Is(err, csr.ErrNoMachine) {
+		return "", err
+	}
+	if err != nil {
 		return "", fmt.Errorf("the inventory has no node %s, so the controller would refuse its machine: add the node to the inventory first", refusal.Quote(nodeName))
 	}
 	if machine.Identity == "" {

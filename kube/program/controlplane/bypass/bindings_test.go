@@ -44,6 +44,7 @@ func TestProgramRights(t *testing.T) {
 		"pointers":                          {rule("patch", records, "attestedmachineuids"), "", wayRecords},
 		"the inventory":                     {rule("update", "", "configmaps", "node-attestation"), ours, wayConfiguration},
 		"the signers":                       {rule("patch", "", "configmaps", "node-attestation-signers"), "", wayConfiguration},
+		"a part of the inventory":           {rule("update", "", "configmaps", "node-attestation-inventory-7"), "", wayConfiguration},
 		"another ConfigMap":                 {rule("update", "", "configmaps", "node-attestation-observed"), ours, ""},
 		"ConfigMaps of Kubernetes":          {rule("update", "", "configmaps"), system, ""},
 		"Secrets":                           {rule("list", "", "secrets"), "", wayConfiguration},

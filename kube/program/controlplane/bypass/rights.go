@@ -162,6 +162,9 @@ func programRights() (all []right) {
 	const admission = "admissionregistration.k8s.io"
 	secrets := append([]string{"challenge-keys"}, "node-attestation-signer-ca", "node-attestation-insecure-signer-ca")
 	prefixed := func(name string) bool { return strings.HasPrefix(name, "node-attestation") }
+	configures := func(name string) bool {
+		return is("node-attestation", "node-attestation-signers")(name) || strings.HasPrefix(name, "node-attestation-inventory-")
+	}
 	suffixed := func(name string) bool { return strings.HasSuffix(name, ".nodeattest.github.io") }
 	for _, row := range []struct {
 		way                     Way
@@ -177,7 +180,7 @@ func programRights() (all []right) {
 		{way: wayPods, resources: "pods/exec", verbs: "create get", namespaced: true},
 		{way: wayPods, resources: "nodes/proxy", verbs: "create get", names: anything},
 		{way: wayRecords, group: "nodeattest.github.io", resources: "attestedmachines attestedmachineuids attestednodes", verbs: "create delete deletecollection patch update", names: anything},
-		{way: wayConfiguration, resources: "configmaps", verbs: "patch update", names: is("node-attestation", "node-attestation-signers"), namespaced: true, ours: true},
+		{way: wayConfiguration, resources: "configmaps", verbs: "patch update", names: configures, namespaced: true, ours: true},
 		{way: wayConfiguration, resources: "secrets", verbs: "delete deletecollection get list patch update watch", names: is(secrets...), namespaced: true, ours: true},
 		{way: wayConfiguration, group: admission, resources: "mutatingadmissionpolicies mutatingadmissionpolicybindings mutatingwebhookconfigurations validatingwebhookconfigurations", verbs: "create patch update", names: anything},
 		{way: wayConfiguration, group: admission, resources: "validatingadmissionpolicies validatingadmissionpolicybindings", verbs: "delete deletecollection patch update", names: prefixed},
