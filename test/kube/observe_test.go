@@ -392,9 +392,11 @@ func (w *installation) testLarge(t *testing.T) {
 	if out, err := w.shell.try(t, w.apply); err == nil || !strings.Contains(out+err.Error(), "metadata.annotations: Too long") {
 		t.Errorf("%d bytes: %v\n%s", text.Len(), err, out)
 	}
-	w.shell.run(t, w.page.take(t, "Large inventories", "sh"))
+	apply := w.page.take(t, "Large inventories", "sh")
+	w.shell.run(t, apply)
 	m := new(corev1.ConfigMap)
 	if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "node-attestation"}, m); err != nil || m.Data["inventory.yaml"] != text.String() {
 		t.Errorf("%d bytes of %d, %v", len(m.Data["inventory.yaml"]), text.Len(), err)
 	}
+	w.testParts(t, apply)
 }
