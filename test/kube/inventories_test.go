@@ -3,6 +3,7 @@ package kube
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -46,9 +47,7 @@ type configMapFolder struct {
 // put changes files. All are replaced at once, by a link, as pkg/volume/util/atomic_writer.go of Kubernetes does.
 func (f *configMapFolder) put(t *testing.T, files map[string][]byte) {
 	t.Helper()
-	for name, text := range files {
-		f.files[name] = text
-	}
+	maps.Copy(f.files, files)
 	f.version++
 	former, now, data := fmt.Sprintf("..2026_%d", f.version-1), fmt.Sprintf("..2026_%d", f.version), filepath.Join(f.path, "..data")
 	steps := []error{os.MkdirAll(filepath.Join(f.path, now), 0o700)}

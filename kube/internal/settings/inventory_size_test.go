@@ -39,7 +39,7 @@ func folderOf(t testing.TB, n int) *Settings {
 }
 
 // BenchmarkInventory reads inventories in parts, then again without a change, and with one changed part. The metric
-// MiB is what the inventory occupies.
+// MiB is the memory of the inventory.
 func BenchmarkInventory(b *testing.B) {
 	for _, n := range []int{10_000, 50_000, 100_000} {
 		s := folderOf(b, n)

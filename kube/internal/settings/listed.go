@@ -17,14 +17,14 @@ type Listed struct {
 	machines map[string]*csr.Machine // by node name
 	// refused says of the nodes with an entry that another part contradicts, why.
 	refused map[string]error
-	// parts are those of which the inventory consists, and broken those of them that cannot be read as they are
-	// now: of these, machines has what was last read.
+	// parts is the number of parts, and broken are the parts that cannot be read as they are now: the machines of
+	// such a part are the last that were read.
 	parts  int
 	broken []*part
 }
 
-// ParseParts reads an inventory of several parts, each with its name and text. [Listed.Problems] says what it
-// cannot use.
+// ParseParts reads an inventory of several parts, each with its name and text. [Listed.Problems] names the
+// parts and entries that it cannot use.
 func (s *Settings) ParseParts(texts map[string][]byte) *Listed {
 	parts := make([]*part, 0, len(texts))
 	for _, name := range slices.Sorted(maps.Keys(texts)) {

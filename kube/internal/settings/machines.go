@@ -50,7 +50,7 @@ func (s *Settings) OpenInventory() (*Machines, error) {
 }
 
 // read reads the files that have changed, and reports whether the inventory has. While the parts cannot be listed, it has
-// those that it had, and another one that cannot be read.
+// the last parts, and another one that cannot be read.
 func (m *Machines) read() (changed bool) {
 	parts, err := m.settings.readParts(m.parts)
 	if err != nil {
@@ -85,7 +85,7 @@ func (m *Machines) Start(ctx context.Context) error { //goroutine: reads the fil
 // maxReports is how many problems are logged when an inventory has been read. The metrics count all.
 const maxReports = 16
 
-// report logs what was read, and the problems that were not there before.
+// report logs that the inventory was read, and its new problems.
 func (m *Machines) report(ctx context.Context) {
 	logger, now := log.FromContext(ctx), m.listed.Load()
 	logger.Info("inventory read", "parts", now.parts, "brokenParts", len(now.broken), "machines", len(now.machines), "refusedEntries", len(now.refused))

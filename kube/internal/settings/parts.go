@@ -77,7 +77,7 @@ func findParts(path string) (place, error) {
 	return at, nil
 }
 
-// readParts reads the parts of the inventory. Those of before whose files have not changed are taken over. If the
+// readParts reads the parts of the inventory. Parts of before whose files have not changed are taken over. If the
 // folder is replaced meanwhile, all are read anew.
 func (s *Settings) readParts(before []*part) ([]*part, error) {
 	known := make(map[string]*part, len(before))

@@ -83,7 +83,7 @@ func TestParts(t *testing.T) {
 	f.write("1.yaml", "machines: [{nodeName: a}, {nodeName: e}]")
 	f.read()
 	f.problems("part 3.yaml of the inventory cannot be read: machines[1].uid: ")
-	for _, name := range []string{"a", "b", "c", "e"} { // what the part last had, and what the others have now
+	for _, name := range []string{"a", "b", "c", "e"} { // the last machines of the part, and the present ones of the others
 		f.has(name, nil)
 	}
 	f.has("d", refusal.ErrRetry)
