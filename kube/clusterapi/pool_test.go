@@ -104,7 +104,7 @@ func TestPoolMachine(t *testing.T) {
 		"a token that was replaced": {by: bootstrap, token: "abcdef", found: csr.Machine{Name: "fleet/pool", BootstrapReady: true}, change: func(_ *testing.T, f *poolFleet) {
 			f.config = poolConfigOf(f.version, "pool", "zzzzzz")
 		}},
-		"one that was replaced before the start": {by: bootstrap, says: "before this program started is not known", change: func(_ *testing.T, f *poolFleet) {
+		"one that was replaced before the start": {by: bootstrap, says: "had before this program started, the ones with the label", change: func(_ *testing.T, f *poolFleet) {
 			f.config = poolConfigOf(f.version, "pool", "zzzzzz")
 		}},
 		"one that was replaced, the pool has another config": {by: bootstrap, token: "abcdef", says: "is not the owner", change: func(t *testing.T, f *poolFleet) {

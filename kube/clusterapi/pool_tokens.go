@@ -222,8 +222,8 @@ func (t *tokenRenewal) tokenOf(ctx context.Context, pool *unstructured.Unstructu
 	if err != nil {
 		return nil, nil, fmt.Errorf("KubeadmConfig %s: %w", config.GetName(), err)
 	}
-	s := new(corev1.Secret)
-	switch err := t.pools.Reader.Get(ctx, client.ObjectKey{Namespace: bootstraptoken.Namespace, Name: tokenName + token.ID()}, s); {
+	s, err := t.pools.tokenSecret(ctx, token.ID())
+	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil, nil
 	case err != nil:
@@ -246,7 +246,13 @@ func (t *tokenRenewal) owned(pool *unstructured.Unstructured, s *corev1.Secret) 
 		return nil, fmt.Errorf("%s has the label %s of another pool, %s", s.Name, LabelPoolUID, refusal.Quote(label))
 	case !labelled && noted:
 		return nil, fmt.Errorf("%s has lost the label %s, so it is left as it is; remove the annotation %s too to have it extended again", s.Name, LabelPoolUID, AnnotationPool)
-	case len(s.OwnerReferences) != 0:
+	}
+	return tokenIn(s)
+}
+
+// tokenIn reads the bootstrap token in a Secret without an owner.
+func tokenIn(s *corev1.Secret) (*bootstraptoken.Secret, error) {
+	if len(s.OwnerReferences) != 0 {
 		return nil, fmt.Errorf("%s has an owner, %s %s", s.Name, s.OwnerReferences[0].Kind, s.OwnerReferences[0].Name)
 	}
 	o := &bootstraptoken.Object{Namespace: s.Namespace, Name: s.Name, Type: string(s.Type), Data: secret.New(s.Data)}
@@ -260,6 +266,7 @@ func (t *tokenRenewal) owned(pool *unstructured.Unstructured, s *corev1.Secret) 
 func (t *tokenRenewal) label(ctx context.Context, pool *unstructured.Unstructured, s *corev1.Secret) error {
 	metav1.SetMetaDataLabel(&s.ObjectMeta, LabelPoolUID, string(pool.GetUID()))
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, AnnotationPool, t.origin(pool).String())
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, annotationConfig, text(pool.Object, "spec", "template", "spec", "bootstrap", "configRef", "name"))
 	return taken(t.pools.Writer.Update(ctx, s)) // over the version and the UID that were read
 }
 

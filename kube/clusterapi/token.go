@@ -75,8 +75,8 @@ func (i *Inventory) byToken(ctx context.Context, id string, request *csr.Request
 	return found, err
 }
 
-// ofToken is byToken for a token that stands in a KubeadmConfig, or stood in that of a MachinePool while this
-// program ran; nil for another one.
+// ofToken is byToken for a token that stands in a KubeadmConfig, stood in that of a MachinePool while this
+// program ran, or was renewed for a MachinePool; nil for another one.
 func (i *Inventory) ofToken(ctx context.Context, id string) (*unstructured.Unstructured, error) {
 	of, known := i.tokens.find(id)
 	search := i.find
@@ -91,8 +91,11 @@ func (i *Inventory) ofToken(ctx context.Context, id string) (*unstructured.Unstr
 	for n := range configs {
 		candidates = append(candidates, func() (*unstructured.Unstructured, error) { return i.ofConfig(ctx, configs[n].GetName(), id) })
 	}
-	if known {
+	switch {
+	case known:
 		candidates = append(candidates, func() (*unstructured.Unstructured, error) { return i.poolOfConfig(ctx, of.pool, of.config) })
+	case len(configs) == 0:
+		return i.replaced(ctx, id)
 	}
 	var found *unstructured.Unstructured
 	var why error // of the last config without a Machine
@@ -139,7 +142,7 @@ func (i *Inventory) byProviderID(ctx context.Context, id string, request *csr.Re
 	}
 	claimed := oid.CanonicalProviderID(pkcs10.ProviderID)
 	if claimed == "" {
-		return nil, none("bootstrap token %s is of no Machine, and the request claims no provider ID; a token that a MachinePool had before this program started is not known", id)
+		return nil, none("bootstrap token %s is of no Machine, and the request claims no provider ID; of the tokens that a MachinePool had before this program started, the ones with the label %s are known", id, LabelPoolUID)
 	}
 	machines, err := i.find(ctx, i.kinds.machine, indexProviderID, claimed, canonicalProviderID)
 	if err != nil {

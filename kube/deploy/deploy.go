@@ -10,6 +10,7 @@ import (
 )
 
 //go:embed crd/*.yaml rbac.yaml boundtokens/rbac.yaml clouds/rbac.yaml signer/rbac.yaml serving/rbac.yaml insecure/*.yaml bootstrap/*.yaml clusterapi/rbac.yaml clusterapi-signer/rbac.yaml enforce/admission.yaml enforce/approval.yaml operator.yaml publisher.yaml admission.yaml approval.yaml records.yaml observe.yaml config.yaml
+//go:embed clusterapi-pools-nodes/pools.yaml clusterapi-pools-nodes/rbac.yaml clusterapi-pool-tokens-nodes/rbac.yaml clusterapi-pool-tokens-nodes/admission.yaml
 var files embed.FS
 
 // Manifests returns the objects in the files of the folder that match a pattern (path.Match),

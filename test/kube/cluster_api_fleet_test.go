@@ -41,6 +41,7 @@ type fleet struct {
 	*cluster // of the nodes
 	home     *cluster
 	version  string // of Cluster API's objects
+	tokenTTL string // of the bootstrap provider's tokens; "" means its own
 }
 
 // managers is the folder of Cluster API's managers and their resource definitions.
@@ -59,8 +60,15 @@ func managers(t *testing.T) string {
 // those of the workload cluster's API server.
 func newFleet(t *testing.T, version string, replicas int, flagsOf ...func(c *cluster) []string) *fleet {
 	t.Helper()
-	bin := managers(t)
 	f := &fleet{cluster: startJoinable(t, flagsOf...), home: startCluster(t), version: version}
+	f.begin(t, replicas)
+	return f
+}
+
+// begin starts the managers, and makes the Cluster and its Machines.
+func (f *fleet) begin(t *testing.T, replicas int) {
+	t.Helper()
+	bin := managers(t)
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
 		eventually(t, func() error {
 			return f.home.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace))
@@ -69,7 +77,6 @@ func newFleet(t *testing.T, version string, replicas int, flagsOf ...func(c *clu
 	f.startManagers(t, bin)
 	f.secrets(t)
 	f.objects(t, replicas)
-	return f
 }
 
 // startManagers applies the resource definitions and starts the managers, whose webhooks are at addresses
@@ -85,7 +92,8 @@ func (f *fleet) startManagers(t *testing.T, bin string) {
 	controlplane.Write(t, hooks, "tls.crt", cert)
 	controlplane.Write(t, hooks, "tls.key", key)
 	admin := f.home.kubeconfig(t, "managers.kubeconfig", "admin", "system:masters")
-	for _, crd := range []fields{fakeCRD("FakeCluster", infraGroup), fakeCRD("FakeMachine", infraGroup), fakeCRD("FakeMachineTemplate", infraGroup), fakeCRD("FakeControlPlane", controlGroup)} {
+	for _, crd := range []fields{fakeCRD("FakeCluster", infraGroup), fakeCRD("FakeMachine", infraGroup), fakeCRD("FakeMachineTemplate", infraGroup), fakeCRD("FakeMachinePool", infraGroup),
+		fakeCRD("FakeControlPlane", controlGroup)} {
 		f.home.make(t, crd)
 	}
 	var later []fields // webhooks, once the managers run
@@ -109,6 +117,9 @@ func (f *fleet) startManagers(t *testing.T, bin string) {
 		health := "127.0.0.1:" + ports[3*n+1]
 		args := []string{"--kubeconfig=" + admin, "--leader-elect=false", "--webhook-port=" + ports[3*n], "--webhook-cert-dir=" + hooks,
 			"--health-addr=" + health, "--diagnostics-address=127.0.0.1:" + ports[3*n+2], "--insecure-diagnostics", "--sync-period=1m", "--feature-gates=KubeadmBootstrapFormatIgnition=true"}
+		if program == "kubeadm" && f.tokenTTL != "" {
+			args = append(args, "--bootstrap-token-ttl="+f.tokenTTL)
+		}
 		p := startAs(t, "cluster-api-"+program, filepath.Join(bin, program), f.home.dir, args...)
 		p.ready(t, func() error { return controlplane.Healthy("http://" + health + "/healthz") })
 	}

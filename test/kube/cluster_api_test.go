@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,9 +74,16 @@ func (f *fleet) homeAccount(t *testing.T) string {
 // byMachines has the controller decide by the fleet's Machines.
 func (f *fleet) byMachines(t *testing.T) *replica {
 	t.Helper()
-	home := f.homeAccount(t)
-	r := f.startController(t, buildProgram(t, "node-attestation-controller"), "controller", func(config map[string]any) {
-		config["inventory"] = fields{"clusterAPI": fields{"kubeconfig": home, "namespace": metav1.NamespaceDefault, "cluster": fleetCluster}}
+	return f.decides(t, "controller", f.homeAccount(t), nil)
+}
+
+// decides starts the controller with its account on the management cluster, and more settings of the inventory.
+func (f *fleet) decides(t *testing.T, name, home string, more fields) *replica {
+	t.Helper()
+	r := f.startController(t, buildProgram(t, "node-attestation-controller"), name, func(config map[string]any) {
+		of := fields{"kubeconfig": home, "namespace": metav1.NamespaceDefault, "cluster": fleetCluster}
+		maps.Copy(of, more)
+		config["inventory"] = fields{"clusterAPI": of}
 		delete(config["cluster"].(fields), "keyRingSecret")
 		config["signers"].(fields)["builtInDuration"] = "1h"
 		config["membership"] = fields{"mode": "FirstUse", "road": "ek", "identityClass": "RSA-2048"}
