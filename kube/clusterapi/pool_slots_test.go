@@ -248,6 +248,11 @@ func TestPoolChanges(t *testing.T) {
 			s.rotate(t, "zzzzzz")
 		}},
 		"token replaced, and the program restarted": {change: func(t *testing.T, s *swept, _ *admits) { s.rotate(t, "zzzzzz") }, answer: unknown},
+		"token replaced, its Secret labelled, and the program restarted": {change: func(t *testing.T, s *swept, p *admits) {
+			p.pools.Renew = true
+			testkit.NoError(t, s.nodes.Create(t.Context(), labelledSecret("abcdef", "pool")))
+			s.rotate(t, "zzzzzz")
+		}},
 		"pool deleted": {change: func(t *testing.T, s *swept, _ *admits) {
 			testkit.NoError(t, s.home.Delete(t.Context(), poolOf("v1beta2", "pool", 0)))
 		}, answer: unknown},

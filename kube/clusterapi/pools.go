@@ -36,9 +36,11 @@ const (
 // KubeadmConfig, and no owner. It gets [LabelPoolUID] and [AnnotationPool] by a first write; one that
 // has lost the label since, or has another pool's, stays as it is. Each write is over the version that was read.
 // The Secrets of a pool that is shut are deleted, where they have the label or are older than the mark.
+// With Renew, every replica knows a token by its Secret's label and annotations after the bootstrap provider has
+// replaced it: who may write them may say of which pool a token is.
 //
 // Renew needs get, list, update and delete on secrets in kube-system of the workload cluster
-// (kube/deploy/clusterapi-pool-tokens keeps it to bootstrap tokens), and list on machinepools in the
+// (kube/deploy/clusterapi-pool-tokens-nodes keeps it to bootstrap tokens), and list on machinepools in the
 // Cluster's namespace. Each Pools needs get on the ConfigMap.
 type Pools struct {
 	// Reader reads the workload cluster, past caches. It is required.
@@ -91,7 +93,7 @@ func (i *Inventory) shutSince(ctx context.Context, pool string) (since time.Time
 	}
 	var marks corev1.ConfigMap
 	if err := i.pools.Reader.Get(ctx, client.ObjectKey{Namespace: i.pools.Namespace, Name: ConfigMapPools}, &marks); err != nil {
-		return since, false, fmt.Errorf("it is not known whether MachinePool %s is shut: ConfigMap %s/%s of the nodes' cluster, which kube/deploy/clusterapi-pools has: %w",
+		return since, false, fmt.Errorf("it is not known whether MachinePool %s is shut: ConfigMap %s/%s of the nodes' cluster, which kube/deploy/clusterapi-pools-nodes has: %w",
 			pool, i.pools.Namespace, ConfigMapPools, err)
 	}
 	text, is := marks.Data[pool]

@@ -36,7 +36,7 @@ func (m *poolMachine) providerID(pool string) string {
 // the machines that it has launched.
 type pooled struct {
 	*fleet
-	t          *testing.T // for as long as the fleet runs
+	t          *testing.T    // for as long as the fleet runs
 	renews     bool          // the controller renews the pools' tokens
 	ttl        time.Duration // of the tokens
 	ca         *tpmsim.CA
