@@ -19,8 +19,10 @@ var blocksOf = map[string]string{
 	"README.md: sh: Use it in your module": "test/house.TestREADMEModule",
 	"CONTRIBUTING.md: sh":                  "- examples of commands that stand in for many",
 
-	"docs/cluster-api.md: sh":         "test/kube.TestClusterAPIPage",
-	"docs/cluster-api.md: yaml":       "test/kube.TestClusterAPIPage",
+	"docs/cluster-api.md: sh":                                       "test/kube.TestClusterAPIPage",
+	"docs/cluster-api.md: yaml":                                     "test/kube.TestClusterAPIPage",
+	"docs/cluster-api-operation.md: sh: Replace a compromised pool": "test/kube.TestPool",
+
 	"docs/discovery.md: sh":           "test/kube.TestDiscoveryPage",
 	"docs/discovery.md: yaml":         "test/kube.TestDiscoveryPage",
 	"docs/enforcing.md: sh":           "test/kube.TestObserve",

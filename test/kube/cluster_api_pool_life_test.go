@@ -54,7 +54,7 @@ func testPool(t *testing.T, p *pooled, replicas int) {
 		p.makePool(t, sparePool, 1)
 	}
 	p.starts(t, "controller")
-	nodes := p.firstJoin(t, replicas, token)
+	nodes, spare := p.firstJoin(t, replicas, token)
 	all := numbers(1, replicas)
 	t.Run("no sixth slot", func(t *testing.T) {
 		p.scales(t, workersPool, replicas, append(all, replicas+1)...)
@@ -67,7 +67,7 @@ func testPool(t *testing.T, p *pooled, replicas int) {
 	t.Run("down to 2", func(t *testing.T) {
 		p.scales(t, workersPool, 2, 1, 2)
 		p.complete(t, workersPool, 2)
-		p.renew(t, nodes)
+		p.renew(t, nodes...)
 		gone := []string{}
 		for nth := 3; nth <= replicas; nth++ {
 			gone = append(gone, workersPool+"-"+strconv.Itoa(nth))
@@ -75,7 +75,9 @@ func testPool(t *testing.T, p *pooled, replicas int) {
 		p.age(t, gone...)
 	})
 	if p.renews {
-		t.Run("a replaced token after a restart", func(t *testing.T) { p.testRestart(t, spareNth(replicas)) })
+		stolen := p.token(t, sparePool)
+		t.Run("a replaced token after a restart", func(t *testing.T) { p.testRestart(t, stolen, spare.m.nth) })
+		t.Run("shut", func(t *testing.T) { p.testShut(t, stolen, spare) })
 	}
 	time.Sleep(time.Until(began.Add(3 * p.ttl)))
 	up := append(append([]int{1, 2}, numbers(replicas+1, 2*replicas-3)...), 3)
@@ -89,9 +91,8 @@ func testPool(t *testing.T, p *pooled, replicas int) {
 	last := up[replicas-1]
 	t.Run("launch data of three lifetimes ago", func(t *testing.T) { p.testLate(t, last, token, time.Since(began)) })
 	p.complete(t, workersPool, replicas)
-	p.renew(t, nodes)
+	p.renew(t, nodes...)
 	if p.renews {
-		t.Run("shut", func(t *testing.T) { p.testShut(t, replicas, nodes) })
 		t.Run("rights", p.testRights)
 	}
 	p.controller.checkLog(t)
@@ -104,24 +105,18 @@ func numbers(from, to int) (all []int) {
 	return all
 }
 
-// firstJoin has the machines of the first launch join, two of them by the program of a node, which it returns.
-func (p *pooled) firstJoin(t *testing.T, replicas int, token string) (nodes []*nodeMachine) {
+// firstJoin has the machines of the first launch join, two of them by the program of a node, which it returns with
+// that of the other pool's machine.
+func (p *pooled) firstJoin(t *testing.T, replicas int, token string) (nodes []poolNode, spare poolNode) {
 	t.Helper()
 	if p.renews {
 		p.scales(t, sparePool, 1, spareNth(replicas))
-		p.joins(t, sparePool, spareNth(replicas), p.token(t, sparePool))
+		spare = p.joinsByProgram(t, sparePool, spareNth(replicas), p.token(t, sparePool))
 	}
-	m := p.machine(t, 1)
-	p.notListed(t, m, token)
+	p.notListed(t, p.machine(t, 1), token)
 	p.scales(t, workersPool, replicas, numbers(1, replicas)...)
 	for nth := 1; nth <= 2; nth++ {
-		m, name := p.machine(t, nth), workersPool+"-"+strconv.Itoa(nth)
-		n := p.nodeBy(t, name, token, m.providerID(workersPool), m.device)
-		m.mu.Lock()
-		_, pair := n.credential(t)
-		m.mu.Unlock()
-		p.isNode(t, workersPool, m, name, pair)
-		nodes = append(nodes, n)
+		nodes = append(nodes, p.joinsByProgram(t, workersPool, nth, token))
 	}
 	t.Run("more", func(t *testing.T) {
 		for nth := 3; nth <= replicas; nth++ {
@@ -129,7 +124,7 @@ func (p *pooled) firstJoin(t *testing.T, replicas int, token string) (nodes []*n
 		}
 	})
 	p.complete(t, workersPool, replicas)
-	return nodes
+	return nodes, spare
 }
 
 // notListed has a machine ask that the provider has not listed yet, while it has listed another one: its answer
@@ -153,19 +148,6 @@ func (p *pooled) notListed(t *testing.T, m *poolMachine, token string) {
 	})
 	if err := p.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil || len(object.Status.Conditions) != 0 {
 		t.Errorf("got %+v, %v, want no decision while the provider does not list the machine", object.Status, err)
-	}
-}
-
-// renew has nodes renew.
-func (p *pooled) renew(t *testing.T, nodes []*nodeMachine) {
-	t.Helper()
-	for nth, n := range nodes {
-		m := p.machine(t, nth+1)
-		m.mu.Lock()
-		if _, stderr, err := n.run(t.Context(), "rotate"); err != nil {
-			t.Errorf("node %s does not renew: %v: %s", n.name, err, stderr)
-		}
-		m.mu.Unlock()
 	}
 }
 
@@ -209,8 +191,7 @@ func (p *pooled) notAuthenticated(t *testing.T, nth int, token string) {
 // testRestart has the controller forget the tokens that it saw. The bootstrap provider has replaced one of them, which
 // the controller had labelled and does not renew while the pool is paused; its Secret still
 // authenticates.
-func (p *pooled) testRestart(t *testing.T, first int) {
-	old := p.token(t, sparePool)
+func (p *pooled) testRestart(t *testing.T, old string, first int) {
 	p.complete(t, sparePool, 1)
 	eventually(t, func() error {
 		s, err := p.bootstrapSecret(t, old)
@@ -219,15 +200,7 @@ func (p *pooled) testRestart(t *testing.T, first int) {
 		}
 		return err
 	})
-	p.change(t, coreGroup, "MachinePool", sparePool, func(o *unstructured.Unstructured) error {
-		notes := o.GetAnnotations()
-		if notes == nil {
-			notes = map[string]string{}
-		}
-		notes[coreGroup+"/paused"] = ""
-		o.SetAnnotations(notes)
-		return nil
-	})
+	p.pause(t, sparePool, true)
 	began := time.Now()
 	eventually(t, func() error {
 		if p.token(t, sparePool) == old {
@@ -252,4 +225,21 @@ func (p *pooled) testRestart(t *testing.T, first int) {
 		return unstructured.SetNestedStringSlice(o.Object, []string{(&poolMachine{nth: first}).providerID(sparePool), (&poolMachine{nth: 4}).providerID(sparePool)}, "spec", "providerIDList")
 	})
 	p.joins(t, sparePool, 4, old)
+}
+
+// pause pauses a pool, or ends that: the controller does not renew the token of a paused pool, and the bootstrap
+// provider, which looks at the Cluster and the KubeadmConfig alone, goes on.
+func (p *pooled) pause(t *testing.T, pool string, is bool) {
+	t.Helper()
+	p.change(t, coreGroup, "MachinePool", pool, func(o *unstructured.Unstructured) error {
+		notes := o.GetAnnotations()
+		if notes == nil {
+			notes = map[string]string{}
+		}
+		if delete(notes, coreGroup+"/paused"); is {
+			notes[coreGroup+"/paused"] = ""
+		}
+		o.SetAnnotations(notes)
+		return nil
+	})
 }

@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -27,52 +28,64 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: node-attestatio
 subjects: [{kind: ServiceAccount, name: ` + poolOperator + `, namespace: ` + namespace + `}]
 `}
 
-// testShut has a thief of the pool's token, with a TPM of an accepted vendor and a slot that is free, get
-// nothing after the command, neither by the stolen token nor by the one that replaces it. The pool's nodes go on.
-func (p *pooled) testShut(t *testing.T, replicas int, nodes []*nodeMachine) {
+// testShut has a thief, with a TPM of an accepted vendor and a slot that is free, get nothing after the command: by the
+// stolen token, which the provider has replaced and the Secret still authenticates, by the pool's, and by the one
+// that the provider makes then. The pool's node goes on.
+func (p *pooled) testShut(t *testing.T, stolen string, node poolNode) {
 	for _, manifest := range poolOperatorManifests {
 		p.create(t, []byte(manifest))
 	}
 	o := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: filepath.Dir(buildProgram(t, "kubectl-nodeattest")),
 		kubeconfig: p.writeKubeconfig(t, "pool-operator.kubeconfig", &clientcmdapi.AuthInfo{Token: p.serviceAccountToken(t, namespace, poolOperator)})}
-	const stolenBy = 5 // it has left the pool
-	thief, stolen := p.machine(t, stolenBy), p.token(t, workersPool)
-	launched := append(append([]int{1, 2}, numbers(replicas+1, 2*replicas-3)...), 3, stolenBy)
-	p.scales(t, workersPool, replicas+1, launched...)
-
-	o.run(t, "pool shut "+workersPool, "MachinePool workers is shut")
-	if got, err := p.tries(t, thief, stolen); err == nil && got.Reason != "NotAMember" || err != nil && !apierrors.IsUnauthorized(err) {
-		t.Errorf("with the stolen token: %+v, %v", got, err)
-	} else {
-		t.Logf("with the stolen token, at once: %s %v", got.Reason, err)
+	commands := partOfPage(t, "cluster-api-operation.md", "sh").steps(t, "Replace a compromised pool")
+	if len(commands) != 2 {
+		t.Fatalf("the page has %d commands, want one that shuts the pool and one that opens it", len(commands))
 	}
-	eventually(t, func() error {
-		if _, err := p.bootstrapSecret(t, stolen); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Secret of the stolen token: %w", err)
+	runs := func(n int, want string) {
+		t.Helper()
+		out, err := o.plain(t.Context(), strings.Fields(strings.ReplaceAll(commands[n], " workers", " "+sparePool))[1:]...)
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v, %s, want %q", err, out, want)
 		}
-		return nil
-	})
-	eventually(t, func() error {
-		if _, err := p.tries(t, thief, stolen); !apierrors.IsUnauthorized(err) {
-			return fmt.Errorf("got %w, want Unauthorized", err)
+	}
+	thief, now := p.machine(t, 5), p.token(t, sparePool) // it has left the other pool
+	p.pause(t, sparePool, false)
+	p.scales(t, sparePool, 3, node.m.nth, 4, thief.nth)
+
+	runs(0, "MachinePool spare is shut")
+	for _, token := range []string{stolen, now} {
+		if got, err := p.tries(t, thief, token); err == nil && got.Reason != "NotAMember" || err != nil && !apierrors.IsUnauthorized(err) {
+			t.Errorf("with token %.6s: %+v, %v", token, got, err)
+		} else {
+			t.Logf("with token %.6s, at once: %s %v", token, got.Reason, err)
 		}
-		return nil
-	})
+	}
+	for _, token := range []string{stolen, now} {
+		eventually(t, func() error {
+			if _, err := p.bootstrapSecret(t, token); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("the Secret of token %.6s: %w", token, err)
+			}
+			if _, err := p.tries(t, thief, token); !apierrors.IsUnauthorized(err) {
+				return fmt.Errorf("token %.6s: got %w, want Unauthorized", token, err)
+			}
+			return nil
+		})
+	}
 	var fresh string
 	eventually(t, func() error {
-		if fresh = p.token(t, workersPool); fresh == stolen {
+		if fresh = p.token(t, sparePool); fresh == now {
 			return fmt.Errorf("%w: the provider has made no other token", errNotYet)
 		}
 		return nil
 	})
-	p.notAdmitted(t, thief, "thief", thief.providerID(workersPool), fresh, "NotAMember", "is shut until kubectl nodeattest pool open")
-	p.renew(t, nodes)
+	p.notAdmitted(t, thief, "thief", thief.providerID(sparePool), fresh, "NotAMember", "is shut until kubectl nodeattest pool open")
+	p.renew(t, node)
 	if _, err := p.bootstrapSecret(t, fresh); err != nil {
 		t.Errorf("the Secret of the new token, which is newer than the mark: %v", err)
 	}
-	o.run(t, "pool open "+workersPool, "MachinePool workers is open")
-	p.joins(t, workersPool, stolenBy, fresh)
-	p.renew(t, nodes)
+	runs(1, "MachinePool spare is open")
+	p.joins(t, sparePool, thief.nth, fresh)
+	p.renew(t, node)
 }
 
 // tries has a machine file its hello and, where it is challenged, its answer; a certificate is a failure.
@@ -80,7 +93,7 @@ func (p *pooled) tries(t *testing.T, m *poolMachine, token string) (got certific
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	as, n := p.bearing(t, token), p.stranger(t, m.device, "thief", m.providerID(workersPool))
+	as, n := p.bearing(t, token), p.stranger(t, m.device, "thief", m.providerID(sparePool))
 	spec, err := n.Attester.Hello(t.Context(), n.Subject)
 	for err == nil {
 		object := requestOf(spec)

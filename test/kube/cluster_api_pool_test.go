@@ -212,6 +212,36 @@ func (p *pooled) joins(t *testing.T, pool string, nth int, token string) {
 	p.isNode(t, pool, m, name, pair)
 }
 
+// A poolNode is a machine with the program of a node.
+type poolNode struct {
+	*nodeMachine
+	m *poolMachine
+}
+
+// joinsByProgram is joins for a machine with the program of a node.
+func (p *pooled) joinsByProgram(t *testing.T, pool string, nth int, token string) poolNode {
+	t.Helper()
+	m, name := p.machine(t, nth), pool+"-"+strconv.Itoa(nth)
+	n := poolNode{p.nodeBy(t, name, token, m.providerID(pool), m.device), m}
+	m.mu.Lock()
+	_, pair := n.credential(t)
+	m.mu.Unlock()
+	p.isNode(t, pool, m, name, pair)
+	return n
+}
+
+// renew has nodes renew.
+func (p *pooled) renew(t *testing.T, nodes ...poolNode) {
+	t.Helper()
+	for _, n := range nodes {
+		n.m.mu.Lock()
+		if _, stderr, err := n.run(t.Context(), "rotate"); err != nil {
+			t.Errorf("node %s does not renew: %v: %s", n.name, err, stderr)
+		}
+		n.m.mu.Unlock()
+	}
+}
+
 // isNode makes a node's Node, and looks at its record.
 func (p *pooled) isNode(t *testing.T, pool string, m *poolMachine, name string, pair tls.Certificate) {
 	t.Helper()
