@@ -24,9 +24,9 @@ func (p *Pools) tokenSecret(ctx context.Context, id string) (*corev1.Secret, err
 }
 
 // replaced returns the MachinePool of a token that stands in no KubeadmConfig and that this program has seen in none,
-// by what the renewal of tokens wrote into its Secret while it stood in the pool's; nil without that. The admission
-// policy of kube/deploy/clusterapi-pool-tokens-nodes lets the controller's account alone write it. From then on the
-// token is known like one that this program has seen.
+// by the label and the annotations that the renewal of tokens gave its Secret while it stood in the pool's; nil
+// without them. The admission policy of kube/deploy/clusterapi-pool-tokens-nodes lets the controller's account alone
+// write them. From then on the token is known like one that this program has seen.
 func (i *Inventory) replaced(ctx context.Context, id string) (*unstructured.Unstructured, error) {
 	if i.slots == nil || i.pools == nil || !i.pools.Renew {
 		return nil, nil

@@ -47,8 +47,8 @@ func (p *renewing) asks(t *testing.T) (*csr.Machine, error) {
 	return p.Machine(t.Context(), question(t, csr.User{Username: "system:bootstrap:aaaaaa", Groups: bootstrap.Groups}, ""))
 }
 
-// TestReplacedAfterRestart: a token that was replaced before the program started leads to its pool by what the
-// renewal wrote into its Secret, and each change of that, or of the pool, is refused.
+// TestReplacedAfterRestart: a token that was replaced before the program started leads to its pool by the
+// label and the annotations of its Secret, and each change of them, or of the pool, is refused.
 func TestReplacedAfterRestart(t *testing.T) {
 	p := replacedToken(t)
 	for range 2 * listBurst { // more often than the management cluster may be asked for lists

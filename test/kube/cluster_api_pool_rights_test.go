@@ -15,7 +15,7 @@ import (
 )
 
 // testRights: each right of the components for pools was needed, none was missing, and the controller's account
-// can write no Secrets but those of pools' tokens.
+// can write no Secrets but the tokens of pools.
 func (p *pooled) testRights(t *testing.T) {
 	var all [][]byte
 	for _, file := range []string{"clusterapi-pools-nodes/rbac.yaml", "clusterapi-pool-tokens-nodes/rbac.yaml"} {

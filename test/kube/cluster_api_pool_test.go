@@ -188,7 +188,7 @@ func (p *pooled) complete(t *testing.T, pool string, replicas int) {
 	})
 }
 
-// asks has a machine file its requests as a node, and returns what was decided last.
+// asks has a machine file its requests as a node, and returns the last one, decided.
 func (p *pooled) asks(t *testing.T, m *poolMachine, name, providerID, token string) (tls.Certificate, *certificatesv1.CertificateSigningRequest) {
 	t.Helper()
 	m.mu.Lock()
