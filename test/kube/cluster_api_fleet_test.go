@@ -44,7 +44,7 @@ type fleet struct {
 	tokenTTL string // of the bootstrap provider's tokens; "" means its own
 }
 
-// managers is the folder of Cluster API's managers and their resource definitions.
+// managers is the folder of Cluster API's managers, their resource definitions, and clusterctl.
 func managers(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(root, "scripts", "cluster-api-managers.sh"))
@@ -149,9 +149,13 @@ func documents(t *testing.T, dir string) (all []fields) {
 	return all
 }
 
-// conversionAt has a resource definition be converted at an address, and gives it the contract's labels.
+// clusterctlLabel is the label of resource definitions whose objects clusterctl moves.
+const clusterctlLabel = "clusterctl." + coreGroup
+
+// conversionAt has a resource definition be converted at an address, and gives it the contract's labels and
+// clusterctl's.
 func conversionAt(crd fields, url string, ca []byte) fields {
-	labels, spec := fields{}, crd["spec"].(fields)
+	labels, spec := fields{clusterctlLabel: ""}, crd["spec"].(fields)
 	versions := spec["versions"].([]any)
 	for _, v := range versions {
 		if name := v.(fields)["name"].(string); name == "v1beta1" || name == "v1beta2" {
@@ -180,7 +184,7 @@ func webhooksAt(o fields, prefix, url string, ca []byte) fields {
 func fakeCRD(kind, group string) fields {
 	plural := strings.ToLower(kind) + "s"
 	return fields{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-		"metadata": fields{"name": plural + "." + group, "labels": fields{coreGroup + "/v1beta1": "v1beta2", coreGroup + "/v1beta2": "v1beta2"}},
+		"metadata": fields{"name": plural + "." + group, "labels": fields{coreGroup + "/v1beta1": "v1beta2", coreGroup + "/v1beta2": "v1beta2", clusterctlLabel: ""}},
 		"spec": fields{"group": group, "scope": "Namespaced", "names": fields{"kind": kind, "listKind": kind + "List", "plural": plural, "singular": strings.ToLower(kind)},
 			"versions": []any{fields{"name": "v1beta2", "served": true, "storage": true, "subresources": fields{"status": fields{}},
 				"schema": fields{"openAPIV3Schema": fields{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}}
