@@ -24,16 +24,23 @@ const (
 	AnnotationAttestors = "nodeattest.github.io/authorized-attestors"
 )
 
-// The annotations of an AttestedNode whose record follows a Machine ([Follow]). The sweep writes all of
-// them, and no record without the first two is released by it.
+// The annotations of an AttestedNode whose record follows a Machine or a MachinePool ([Follow]). The sweep
+// writes all of them, and no record without the first two is released or adopted by it.
 const (
-	// AnnotationMachine, on an AttestedNode, is the Machine that its record is of:
-	// <namespace>/<Cluster>/<name>. It is written while that Machine is there.
+	// AnnotationMachine, on an AttestedNode, is the Machine or the MachinePool that its record is of:
+	// <namespace>/<Cluster>/<name>. It is written while that object is there.
 	AnnotationMachine = "nodeattest.github.io/cluster-api-machine"
-	// AnnotationMachineUID is the UID of that Machine. AnnotationMachine and AnnotationGone are of a
-	// record with this Machine UID, and of no other.
+	// AnnotationMachineUID is the UID of that Machine, or the slot of that pool ([Slots]). The other
+	// annotations are of a record with this Machine UID, and of no other.
 	AnnotationMachineUID = "nodeattest.github.io/cluster-api-machine-uid"
-	// AnnotationGone is the time (RFC 3339) since which the Machine is missing, on a record that the
+	// AnnotationClusterUID, on the AttestedNode of a pool's machine, is the UID of the Cluster. A pool of the
+	// same name has been moved to another management cluster if its Cluster has another UID now; otherwise
+	// it is another pool.
+	AnnotationClusterUID = "nodeattest.github.io/cluster-api-cluster-uid"
+	// AnnotationProviderID, on the AttestedNode of a pool's machine, is the provider ID of the machine. It is
+	// written while spec.providerIDList of the pool has it; a machine whose ID has left the list is gone.
+	AnnotationProviderID = "nodeattest.github.io/cluster-api-provider-id"
+	// AnnotationGone is the time (RFC 3339) since which the machine is missing, on a record that the
 	// sweep leaves to an operator, because more records were due than one run releases.
 	AnnotationGone = "nodeattest.github.io/cluster-api-machine-gone"
 )

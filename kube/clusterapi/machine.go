@@ -104,7 +104,7 @@ func (i *Inventory) byRecord(ctx context.Context, nodeName string) (found *unstr
 		return nil, "", none("node %s has no record with the UID of a Machine", nodeName)
 	}
 	if pool, ok := slotOf(record.MachineUID); ok {
-		found, err = i.pool(ctx, pool)
+		found, err = i.slotPool(ctx, pool, record)
 		return found, record.MachineUID, err
 	}
 	found, err = i.recorded(ctx, record)

@@ -86,6 +86,13 @@ func (s *Slots) now() time.Time {
 	return time.Now()
 }
 
+// lock has the reservations of one pool be made one after the other. It returns the function that ends that.
+func (s *Slots) lock(pool types.UID) (unlock func()) {
+	lock, _ := s.locks.LoadOrStore(pool, new(sync.Mutex))
+	lock.(*sync.Mutex).Lock()
+	return lock.(*sync.Mutex).Unlock
+}
+
 // slot is a membership.FirstUseConfig.Slot. A node that has a record of the pool and of this machine keeps the
 // slot in it: after kubectl nodeattest rebind, that is named after the former machine.
 func (s *Slots) slot(ctx context.Context, r *attest.Result) (string, error) {
@@ -271,9 +278,7 @@ func (r *slotRegistry) Reserve(ctx context.Context, c membership.Claim, deadline
 	if !ok {
 		return r.Registry.Reserve(ctx, c, deadline)
 	}
-	lock, _ := r.slots.locks.LoadOrStore(pool, new(sync.Mutex))
-	lock.(*sync.Mutex).Lock()
-	defer lock.(*sync.Mutex).Unlock()
+	defer r.slots.lock(pool)()
 	if err := r.slots.check(ctx, pool, func(p *unstructured.Unstructured, h holds, closed func() error) error { return h.admit(p, &c, closed) }); err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ type sweep struct {
 func newSweep(i *Inventory) (*sweep, error) {
 	s := &sweep{Inventory: i, now: time.Now, moved: map[string]bool{},
 		records: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "nodeattest_cluster_api_records",
-			Help: `AttestedNodes by their Machine: "there"; "missing", to be released; "held", missing and left to kubectl nodeattest release --gone; "replaced" by another one of its name, to be adopted; "moved" by clusterctl.`}, []string{"machine"}),
+			Help: `AttestedNodes by their Machine, or their machine of a MachinePool: "there"; "missing", to be released; "held", missing and left to kubectl nodeattest release --gone; "replaced" by another Machine or pool of its name, to be adopted; "moved" by clusterctl.`}, []string{"machine"}),
 		swept: prometheus.NewGauge(prometheus.GaugeOpts{Name: "nodeattest_cluster_api_swept_seconds",
 			Help: "When AttestedNodes were last held against all Machines, in seconds since 1970."}),
 		released: prometheus.NewCounter(prometheus.CounterOpts{Name: "nodeattest_cluster_api_released_total",
@@ -95,7 +95,11 @@ func (s *sweep) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list of Machines: %w", err)
 	}
-	// After the list: while the Cluster is not paused, clusterctl move has deleted none of its Machines.
+	pools, err := s.listPools(ctx)
+	if err != nil {
+		return fmt.Errorf("list of MachinePools: %w", err)
+	}
+	// After the lists: while the Cluster is not paused, clusterctl move has deleted none of its Machines.
 	uid, err := s.unpaused(ctx)
 	if err != nil {
 		return err
@@ -108,7 +112,8 @@ func (s *sweep) run(ctx context.Context) error {
 		missing = nil
 	}
 	s.missing, s.clusterUID = map[string]time.Time{}, uid
-	failed := s.compare(ctx, machines, nodes.Items, missing)
+	failed := s.compare(ctx, &comparison{found: machines, pools: pools, before: missing,
+		counts: map[string]int{"there": 0, "missing": 0, "replaced": 0, "moved": 0}}, nodes.Items)
 	s.swept.Set(float64(s.now().Unix()))
 	return failed
 }
@@ -178,82 +183,99 @@ type lapsed struct {
 	since  time.Time
 }
 
-// compare holds each record against the Machines, and releases the ones that are due. It goes on after a record
-// that fails, and returns the last error.
-func (s *sweep) compare(ctx context.Context, machines *found, nodes []v1alpha1.AttestedNode, missing map[string]time.Time) (failed error) {
-	counts := map[string]int{"there": 0, "missing": 0, "replaced": 0, "moved": 0}
-	var due []lapsed
-	note := func(err error) {
-		if err != nil && !errors.Is(err, membership.CheckRegistryConflict) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // another process was first
-			failed = err
-		}
+// comparison is one run's.
+type comparison struct {
+	*found
+	pools  *foundPools
+	before map[string]time.Time // since when Machines were missing in the last run
+	counts map[string]int       // of records, by the metric's label
+	due    []lapsed
+	moved  []lapsed // of MachinePools that were moved
+	failed error
+}
+
+// note keeps the last error that is not of a write by another process that was first.
+func (c *comparison) note(err error) {
+	if err != nil && !errors.Is(err, membership.CheckRegistryConflict) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		c.failed = err
 	}
+}
+
+// compare holds each record against the Machines and MachinePools, releases the ones that are due, and adopts
+// those of pools that were moved. It goes on after a record that fails, and returns the last error.
+func (s *sweep) compare(ctx context.Context, c *comparison, nodes []v1alpha1.AttestedNode) error {
 	for n := range nodes {
-		object := &nodes[n]
-		record, err := registry.AttestedRecord(object)
-		if err != nil {
-			failed = err
-			continue
-		}
-		if record == nil || record.MachineUID == "" {
-			continue
-		}
-		switch record.State {
-		case membership.StateBound:
-		case membership.StateResting:
-			note(s.takeBack(ctx, machines, object, record))
-			continue
-		default:
-			continue
-		}
-		if m := machines.byUID[record.MachineUID]; m != nil {
-			if s.owns(m) {
-				counts["there"]++
-				note(s.annotate(ctx, object, s.origin(m), record.MachineUID))
-			}
-			continue
-		}
-		of, known := originOf(object, record)
+		record, err := registry.AttestedRecord(&nodes[n])
 		switch {
-		case !known || of.namespace != s.namespace || of.cluster != s.cluster:
-		case s.moved[record.MachineUID]:
-			counts["moved"]++
-			note(s.note(ctx, object, map[string]string{AnnotationGone: ""}))
-		case machines.byName[of.name] != nil:
-			counts["replaced"]++
-			if m := machines.byName[of.name]; s.names(m, record.Machine) {
-				note(s.adopt(ctx, record, string(m.GetUID())))
-				continue
-			}
-			note(s.note(ctx, object, map[string]string{AnnotationGone: ""}))
-		default:
-			counts["missing"]++
-			since, before := missing[record.MachineUID]
-			if !before {
-				since = s.now()
-			} else {
-				due = append(due, lapsed{object, record, since})
-			}
-			s.missing[record.MachineUID] = since
+		case err != nil:
+			c.failed = err
+		case record == nil || record.MachineUID == "":
+		case record.State == membership.StateBound:
+			s.bound(ctx, c, &nodes[n], record)
+		case record.State == membership.StateResting:
+			c.note(s.takeBack(ctx, c.found, &nodes[n], record))
 		}
 	}
-	all := 0
-	for _, n := range counts {
+	all, held := 0, 0
+	for _, n := range c.counts {
 		all += n
 	}
-	held := 0
-	if len(due) > max(1, all/sweepShare) {
-		held = len(due)
-		note(s.hold(ctx, due, all))
+	if len(c.due) > max(1, all/sweepShare) {
+		held = len(c.due)
+		c.note(s.hold(ctx, c.due, all))
 	} else {
 		s.lastHeld = ""
-		note(s.release(ctx, due))
+		c.note(s.release(ctx, c.due))
 	}
-	counts["held"], counts["missing"] = held, counts["missing"]-held
-	for state, n := range counts {
+	c.note(s.adoptSlots(ctx, c))
+	c.counts["held"], c.counts["missing"] = held, c.counts["missing"]-held
+	for state, n := range c.counts {
 		s.records.WithLabelValues(state).Set(float64(n))
 	}
-	return failed
+	return c.failed
+}
+
+// bound compares a bound record.
+func (s *sweep) bound(ctx context.Context, c *comparison, object *v1alpha1.AttestedNode, record *membership.Record) {
+	if pool, ok := slotOf(record.MachineUID); ok {
+		s.boundSlot(ctx, c, pool, object, record)
+		return
+	}
+	if m := c.byUID[record.MachineUID]; m != nil {
+		if s.owns(m) {
+			c.counts["there"]++
+			c.note(s.annotate(ctx, object, s.origin(m), record.MachineUID))
+		}
+		return
+	}
+	of, known := originOf(object, record)
+	switch {
+	case !known || of.namespace != s.namespace || of.cluster != s.cluster:
+	case s.moved[record.MachineUID]:
+		c.counts["moved"]++
+		c.note(s.note(ctx, object, map[string]string{AnnotationGone: ""}))
+	case c.byName[of.name] != nil:
+		c.counts["replaced"]++
+		if m := c.byName[of.name]; s.names(m, record.Machine) {
+			c.note(s.adopt(ctx, record, string(m.GetUID())))
+			return
+		}
+		c.note(s.note(ctx, object, map[string]string{AnnotationGone: ""}))
+	default:
+		s.miss(c, object, record)
+	}
+}
+
+// miss counts a record whose Machine is missing. It is due if the Machine was missing in the last run.
+func (s *sweep) miss(c *comparison, object *v1alpha1.AttestedNode, record *membership.Record) {
+	c.counts["missing"]++
+	since, before := c.before[record.MachineUID]
+	if !before {
+		since = s.now()
+	} else {
+		c.due = append(c.due, lapsed{object, record, since})
+	}
+	s.missing[record.MachineUID] = since
 }
 
 // names reports whether a Machine of the Cluster names a machine as its own.

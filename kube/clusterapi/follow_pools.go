@@ -1,0 +1,132 @@
+package clusterapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
+	"github.com/nodeattest/nodeattest/oid"
+	"github.com/nodeattest/nodeattest/refusal"
+)
+
+// foundPools are the MachinePools of the Cluster.
+type foundPools struct {
+	byUID  map[types.UID]*unstructured.Unstructured
+	byName map[string]*unstructured.Unstructured
+}
+
+// listPools reads all MachinePools. There are none for a program that admits no machines of pools.
+func (i *Inventory) listPools(ctx context.Context) (*foundPools, error) {
+	f := &foundPools{map[types.UID]*unstructured.Unstructured{}, map[string]*unstructured.Unstructured{}}
+	if i.slots == nil || i.kinds.pool.Empty() {
+		return f, nil
+	}
+	err := i.each(ctx, i.kinds.pool, func(p *unstructured.Unstructured) {
+		if i.owns(p) && p.GetUID() != "" {
+			p = p.DeepCopy()
+			f.byUID[p.GetUID()], f.byName[p.GetName()] = p, p
+		}
+	})
+	return f, err
+}
+
+// boundSlot compares a bound record of a MachinePool. It is due once the provider ID of its machine has left
+// spec.providerIDList, and never while that is empty or did not have it before. After a move of the Cluster
+// it is adopted for the pool of the same name. A record of a pool that was deleted is left to its end.
+func (s *sweep) boundSlot(ctx context.Context, c *comparison, pool types.UID, object *v1alpha1.AttestedNode, record *membership.Record) {
+	p := c.pools.byUID[pool]
+	if p == nil {
+		if s.successorOf(c.pools, s.clusterUID, object, record) != nil {
+			c.counts["replaced"]++
+			c.moved = append(c.moved, lapsed{object: object, record: record})
+		}
+		return
+	}
+	notes := map[string]string{AnnotationMachine: s.origin(p).String(), AnnotationMachineUID: record.MachineUID,
+		AnnotationClusterUID: string(s.clusterUID), AnnotationGone: ""}
+	if ids, id := providerIDs(p), oid.CanonicalProviderID(record.ProviderID); id != "" && len(ids) > 0 {
+		if slices.Contains(ids, id) {
+			notes[AnnotationProviderID] = id
+		} else if of, _ := originOf(object, record); of == s.origin(p) && object.GetAnnotations()[AnnotationProviderID] == id {
+			s.miss(c, object, record)
+			return
+		}
+	}
+	c.counts["there"]++
+	c.note(s.note(ctx, object, notes))
+}
+
+// successorOf returns the MachinePool that has the name of a record's former one, which is gone, if the
+// Cluster has another UID than at that time: as clusterctl move and a restored backup leave it. A pool
+// that was made again in the same Cluster has other machines.
+func (i *Inventory) successorOf(pools *foundPools, clusterUID types.UID, object *v1alpha1.AttestedNode, record *membership.Record) *unstructured.Unstructured {
+	of, _ := originOf(object, record)
+	noted := object.GetAnnotations()[AnnotationClusterUID]
+	p := pools.byName[of.name]
+	if of != (origin{i.namespace, i.cluster, of.name}) || noted == "" || noted == string(clusterUID) || p == nil || p.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	return p
+}
+
+// adoptSlots gives the records of MachinePools that were moved slots of their pools, for the same machines: of
+// the records with the latest certificates first, while a pool has a free slot.
+func (s *sweep) adoptSlots(ctx context.Context, c *comparison) (failed error) {
+	slices.SortStableFunc(c.moved, func(a, b lapsed) int { return b.record.LastEnd.Compare(a.record.LastEnd) })
+	for _, one := range c.moved {
+		if err := s.adoptSlot(ctx, s.successorOf(c.pools, s.clusterUID, one.object, one.record), one.record); err != nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// adoptSlot adopts one record for a MachinePool.
+func (s *sweep) adoptSlot(ctx context.Context, p *unstructured.Unstructured, record *membership.Record) error {
+	_, machine, _ := strings.Cut(record.MachineUID, slotSeparator)
+	claim := record.Claim
+	claim.MachineUID = string(p.GetUID()) + slotSeparator + machine
+	defer s.slots.lock(p.GetUID())()
+	holds, err := s.slots.holds(ctx, p.GetUID())
+	if err == nil {
+		err = holds.admit(p, &claim, func() error { return nil }) // a pool that is shut keeps its nodes
+	}
+	if err != nil {
+		return fmt.Errorf("node %s not adopted for MachinePool %s, which was moved: %w", record.NodeName, p.GetName(), err)
+	}
+	return s.adopt(ctx, record, claim.MachineUID)
+}
+
+// slotPool returns the MachinePool of a record. While the next sweep is to adopt the record, because the
+// pool was moved, the request waits.
+func (i *Inventory) slotPool(ctx context.Context, pool types.UID, record *membership.Record) (*unstructured.Unstructured, error) {
+	p, err := i.pool(ctx, pool)
+	if !errors.Is(err, csr.ErrNoMachine) || i.follow == nil || i.slots == nil {
+		return p, err
+	}
+	var object v1alpha1.AttestedNode
+	if err := i.follow.Nodes.Get(ctx, client.ObjectKey{Name: record.NodeName}, &object); err != nil {
+		return nil, err
+	}
+	cluster, failed := i.get(ctx, i.kinds.cluster, i.cluster)
+	if failed != nil {
+		return nil, failed
+	}
+	pools, failed := i.listPools(ctx)
+	if failed != nil {
+		return nil, failed
+	}
+	if p := i.successorOf(pools, cluster.GetUID(), &object, record); p != nil {
+		return nil, refusal.Retry(fmt.Errorf("node %s has a slot of the MachinePool that was moved as %s, and the record is not adopted yet", record.NodeName, p.GetName()))
+	}
+	return nil, err
+}
