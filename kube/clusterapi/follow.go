@@ -30,6 +30,10 @@ import (
 // whose Machine was noted, and more than one, none is released: they get the annotation
 // [AnnotationGone], for an operator.
 //
+// The records of a MachinePool's machines ([Slots]) are released in the same way, once the provider ID of the
+// machine has left spec.providerIDList. An empty list releases none. After clusterctl move they are adopted for
+// the pool that has the name in the Cluster with another UID ([AnnotationClusterUID]), while it has free slots.
+//
 // It needs list and watch on attestednodes and update on them, in addition to the rights of
 // registry.Registry.
 type Follow struct {
@@ -42,12 +46,12 @@ type Follow struct {
 	Metrics prometheus.Registerer
 }
 
-// origin is the Machine that a record is of.
+// origin is the Machine, or the MachinePool, that a record is of.
 type origin struct{ namespace, cluster, name string }
 
 func (o origin) String() string { return o.namespace + "/" + o.cluster + "/" + o.name }
 
-// origin returns the origin of a Machine of the Cluster.
+// origin returns the origin of a Machine or a MachinePool of the Cluster.
 func (i *Inventory) origin(m *unstructured.Unstructured) origin {
 	return origin{i.namespace, i.cluster, m.GetName()}
 }
