@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/attesttest"
 	"github.com/nodeattest/nodeattest/attest/membership"
@@ -101,6 +103,38 @@ func TestStatedProviderID(t *testing.T) {
 				if !errors.Is(err, row.check) || errors.Is(err, refusal.ErrRetry) != row.retry {
 					t.Errorf("%s: got %v, want %v", stage, err, row.check)
 				}
+			}
+		})
+	}
+}
+
+// TestPausedCluster: a node whose Machine is gone is refused, and waits while the Cluster is paused or cannot be
+// read: clusterctl move deletes Machines.
+func TestPausedCluster(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(t *testing.T, s *swept)
+		waits  bool
+	}{
+		"not paused":              {change: func(*testing.T, *swept) {}},
+		"paused":                  {waits: true, change: func(t *testing.T, s *swept) { s.pause(t, true) }},
+		"paused by an annotation": {waits: true, change: func(t *testing.T, s *swept) { s.change(t, clusterOf("v1beta2", nil), withNote(pausedAnnotation, "")) }},
+		"being moved":             {waits: true, change: func(t *testing.T, s *swept) { s.change(t, clusterOf("v1beta2", nil), withNote(deleteForMove, "")) }},
+		"paused by no boolean": {waits: true, change: func(t *testing.T, s *swept) {
+			s.change(t, clusterOf("v1beta2", nil), func(o client.Object) { content(o)["spec"] = fields{"paused": "yes"} })
+		}},
+		"gone": {waits: true, change: func(t *testing.T, s *swept) {
+			testkit.NoError(t, s.home.Delete(t.Context(), clusterOf("v1beta2", nil)))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSwept(t, 2)
+			i := s.inventory(t)
+			i.cached = i.stored(t, "v1beta2", []client.Object{clusterOf("v1beta2", nil)}) // behind
+			s.remove(t, "machine-1")
+			row.change(t, s)
+			_, err := i.Machine(t.Context(), question(t, csr.User{Username: "system:node:node-1", Groups: []string{"system:nodes", "system:authenticated"}}, ""))
+			if err == nil || errors.Is(err, refusal.ErrRetry) != row.waits || !row.waits && !errors.Is(err, csr.ErrNoMachine) {
+				t.Errorf("got %v, waits: %t", err, row.waits)
 			}
 		})
 	}

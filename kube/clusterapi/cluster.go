@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -124,4 +125,34 @@ func (a *authorizer) check(ctx context.Context, r *attest.Result) error {
 		return refusal.Retry(fmt.Errorf("Machine %s has no spec.providerID yet, and the evidence states one", machine.Name))
 	}
 	return nil
+}
+
+// pausedAnnotation is Cluster API's annotation of an object that its controllers leave alone.
+const pausedAnnotation = "cluster.x-k8s.io/paused"
+
+// paused reports whether a Cluster is paused, or has been moved to another management cluster.
+func paused(c *unstructured.Unstructured) (bool, error) {
+	is, _, err := unstructured.NestedBool(c.Object, "spec", "paused")
+	if err != nil {
+		return false, fmt.Errorf("spec.paused of cluster %s/%s: %w", c.GetNamespace(), c.GetName(), err)
+	}
+	_, moves := c.GetAnnotations()[deleteForMove]
+	_, noted := c.GetAnnotations()[pausedAnnotation]
+	return is || noted || moves, nil
+}
+
+// unlessPaused returns why a node that has joined has no Machine, or an error to be retried while the Cluster is
+// paused: clusterctl move deletes Machines that are on another management cluster.
+func (i *Inventory) unlessPaused(ctx context.Context, why error) error {
+	c, err := i.get(ctx, i.kinds.cluster, i.cluster)
+	if err != nil {
+		return refusal.Retry(err)
+	}
+	switch stays, err := paused(c); {
+	case err != nil:
+		return refusal.Retry(err)
+	case stays:
+		return refusal.Retry(fmt.Errorf("Cluster %s is paused: %w", i.cluster, why))
+	}
+	return why
 }

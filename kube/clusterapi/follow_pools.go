@@ -24,7 +24,7 @@ type foundPools struct {
 	byName map[string]*unstructured.Unstructured
 }
 
-// listPools reads all MachinePools. There are none for a program that admits no machines of pools.
+// listPools reads all MachinePools; for a program that admits no machines of pools, it returns an empty list.
 func (i *Inventory) listPools(ctx context.Context) (*foundPools, error) {
 	f := &foundPools{map[types.UID]*unstructured.Unstructured{}, map[string]*unstructured.Unstructured{}}
 	if i.slots == nil || i.kinds.pool.Empty() {

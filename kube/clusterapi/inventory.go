@@ -237,7 +237,7 @@ func (i *Inventory) Check(r *http.Request) error {
 // Machine is a csr.Policy.Machines. It finds the Machine, or the MachinePool ([Slots]), by the requester's
 // bootstrap token or, for a node that has joined, by its record. Its errors say for the operator why there is no Machine:
 // csr.ErrNoMachine. A Cluster whose [AnnotationAuthentication] is "false" has csr.ErrOtherSigner:
-// its requests are left alone.
+// its requests are left alone. While the Cluster is paused, a node that has joined and has no Machine waits.
 func (i *Inventory) Machine(ctx context.Context, q csr.Question) (*csr.Machine, error) {
 	if i == nil || i.cached == nil || q.Request == nil {
 		return nil, errNotMade
@@ -257,6 +257,9 @@ func (i *Inventory) Machine(ctx context.Context, q csr.Question) (*csr.Machine, 
 		found, err = i.byToken(ctx, requester.TokenID, q.Request)
 	} else {
 		found, slot, err = i.byRecord(ctx, q.NodeName)
+		if errors.Is(err, csr.ErrNoMachine) {
+			err = i.unlessPaused(ctx, err)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -157,13 +157,11 @@ func (s *sweep) unpaused(ctx context.Context) (types.UID, error) {
 	if c == nil {
 		return "", of("is missing in the management cluster")
 	}
-	paused, _, err := unstructured.NestedBool(c.Object, "spec", "paused")
-	_, moves := c.GetAnnotations()[deleteForMove]
-	_, noted := c.GetAnnotations()[pausedAnnotation]
+	stays, err := paused(c)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("spec.paused of cluster %s/%s: %w", s.namespace, s.cluster, err)
-	case paused || noted || moves:
+		return "", err
+	case stays:
 		return "", of("is paused")
 	case c.GetDeletionTimestamp() != nil:
 		return "", of("is being deleted")
@@ -172,9 +170,6 @@ func (s *sweep) unpaused(ctx context.Context) (types.UID, error) {
 	}
 	return c.GetUID(), nil
 }
-
-// pausedAnnotation is Cluster API's annotation of an object that its controllers leave alone.
-const pausedAnnotation = "cluster.x-k8s.io/paused"
 
 // lapsed is the record of a node whose Machine is missing.
 type lapsed struct {
@@ -202,7 +197,7 @@ func (c *comparison) note(err error) {
 }
 
 // compare holds each record against the Machines and MachinePools, releases the ones that are due, and adopts
-// those of pools that were moved. It goes on after a record that fails, and returns the last error.
+// the records of pools that were moved. It goes on after a record that fails, and returns the last error.
 func (s *sweep) compare(ctx context.Context, c *comparison, nodes []v1alpha1.AttestedNode) error {
 	for n := range nodes {
 		record, err := registry.AttestedRecord(&nodes[n])

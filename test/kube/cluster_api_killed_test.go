@@ -164,7 +164,7 @@ func (h *herd) looks(t *testing.T) {
 	}()
 }
 
-// awaitWrites waits for n writes, or until there is none for a while. It returns how many there were.
+// awaitWrites waits for n writes, or eight seconds. It returns how many there were.
 func (h *herd) awaitWrites(n int) (seen int) {
 	for deadline := time.Now().Add(8 * time.Second); ; time.Sleep(time.Millisecond) {
 		h.mu.Lock()
