@@ -95,7 +95,9 @@ func (s *sweep) adoptSlot(ctx context.Context, p *unstructured.Unstructured, rec
 	_, machine, _ := strings.Cut(record.MachineUID, slotSeparator)
 	claim := record.Claim
 	claim.MachineUID = string(p.GetUID()) + slotSeparator + machine
-	defer s.slots.lock(p.GetUID())()
+	lock := s.slots.lock(p.GetUID())
+	lock.Lock()
+	defer lock.Unlock()
 	holds, err := s.slots.holds(ctx, p.GetUID())
 	if err == nil {
 		err = holds.admit(p, &claim, func() error { return nil }) // a pool that is shut keeps its nodes

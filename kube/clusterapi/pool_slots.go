@@ -86,11 +86,10 @@ func (s *Slots) now() time.Time {
 	return time.Now()
 }
 
-// lock has the reservations of one pool be made one after the other. It returns the function that ends that.
-func (s *Slots) lock(pool types.UID) (unlock func()) {
+// lock is held while a slot of one pool is counted and taken.
+func (s *Slots) lock(pool types.UID) *sync.Mutex {
 	lock, _ := s.locks.LoadOrStore(pool, new(sync.Mutex))
-	lock.(*sync.Mutex).Lock()
-	return lock.(*sync.Mutex).Unlock
+	return lock.(*sync.Mutex)
 }
 
 // slot is a membership.FirstUseConfig.Slot. A node that has a record of the pool and of this machine keeps the
@@ -278,7 +277,9 @@ func (r *slotRegistry) Reserve(ctx context.Context, c membership.Claim, deadline
 	if !ok {
 		return r.Registry.Reserve(ctx, c, deadline)
 	}
-	defer r.slots.lock(pool)()
+	lock := r.slots.lock(pool)
+	lock.Lock()
+	defer lock.Unlock()
 	if err := r.slots.check(ctx, pool, func(p *unstructured.Unstructured, h holds, closed func() error) error { return h.admit(p, &c, closed) }); err != nil {
 		return nil, err
 	}
