@@ -78,16 +78,13 @@ func (i *Inventory) successorOf(pools *foundPools, clusterUID types.UID, object 
 	return p
 }
 
-// adoptSlots gives the records of MachinePools that were moved slots of their pools, for the same machines: of
-// the records with the latest certificates first, while a pool has a free slot.
-func (s *sweep) adoptSlots(ctx context.Context, c *comparison) (failed error) {
+// adoptSlots gives the records of MachinePools that were moved slots of their pools, for the same machines: the
+// records with the latest certificates first, while a pool has a free slot.
+func (s *sweep) adoptSlots(ctx context.Context, c *comparison) {
 	slices.SortStableFunc(c.moved, func(a, b lapsed) int { return b.record.LastEnd.Compare(a.record.LastEnd) })
 	for _, one := range c.moved {
-		if err := s.adoptSlot(ctx, s.successorOf(c.pools, s.clusterUID, one.object, one.record), one.record); err != nil {
-			failed = err
-		}
+		c.note(s.adoptSlot(ctx, s.successorOf(c.pools, s.clusterUID, one.object, one.record), one.record))
 	}
-	return failed
 }
 
 // adoptSlot adopts one record for a MachinePool.

@@ -222,7 +222,7 @@ func (s *sweep) compare(ctx context.Context, c *comparison, nodes []v1alpha1.Att
 		s.lastHeld = ""
 		c.note(s.release(ctx, c.due))
 	}
-	c.note(s.adoptSlots(ctx, c))
+	s.adoptSlots(ctx, c)
 	c.counts["held"], c.counts["missing"] = held, c.counts["missing"]-held
 	for state, n := range c.counts {
 		s.records.WithLabelValues(state).Set(float64(n))

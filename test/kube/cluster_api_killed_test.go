@@ -198,11 +198,11 @@ func (h *herd) left(t *testing.T) (gone, lost []string) {
 // that are back have their nodes. With NODEATTEST_LONG the controller is killed 20 times.
 func TestSweepKilled(t *testing.T) {
 	t.Parallel()
-	const machines = 60
 	kills := 3
 	if os.Getenv(longVar) != "" {
 		kills = 20
 	}
+	machines := 40 + 4*kills // of which three are a tenth, also in the end
 	program := buildSweeping(t)
 	h := newHerd(t, machines)
 	controlplane.Write(t, h.dir, "ek-roots.pem", controlplane.CertificatePEM(h.ca.Cert))
@@ -222,8 +222,20 @@ func TestSweepKilled(t *testing.T) {
 		return nil
 	})
 	deleted, replaced := 0, 0
+	settles := func() {
+		t.Helper()
+		eventually(t, func() error {
+			if gone, lost := h.left(t); len(gone)+len(lost) > 0 {
+				return fmt.Errorf("left: %q, not adopted: %q", gone, lost)
+			}
+			return nil
+		})
+	}
 	for k := range kills {
-		for range 2 {
+		h.mu.Lock()
+		h.writes = 0
+		h.mu.Unlock()
+		for range 3 {
 			_, name := h.pick(machines)
 			h.remove(t, name)
 			deleted++
@@ -232,26 +244,17 @@ func TestSweepKilled(t *testing.T) {
 		h.remove(t, name)
 		h.create(t, name, fields{clusterapi.AnnotationIdentity: string(herdIdentity(n))})
 		replaced++
-		at := 1 + h.random.IntN(6)
-		h.mu.Lock()
-		h.writes = 0
-		h.mu.Unlock()
+		at := 1 + (3*k+h.random.IntN(3))%6 // of three writes for the adoption and its note, and three releases
 		seen := h.awaitWrites(at)
 		r.kill(t)
 		gone, lost := h.left(t)
-		t.Logf("kill %d after write %d of %d: %d records of gone Machines are left, %d records wait for their adoption", k+1, seen, at, len(gone), len(lost))
+		t.Logf("kill %d after write %d of %d: %d records of gone Machines are left, %d wait for their adoption", k+1, seen, at, len(gone), len(lost))
 		if err := r.launch(); err != nil {
 			t.Fatal(err)
 		}
+		settles()
 	}
-	began := time.Now()
-	eventually(t, func() error {
-		if gone, lost := h.left(t); len(gone)+len(lost) > 0 {
-			return fmt.Errorf("left: %q, not adopted: %q", gone, lost)
-		}
-		return nil
-	})
-	t.Logf("%d Machines deleted and %d replaced, %d kills; %s after the last one each record is that of its Machine", deleted, replaced, kills, time.Since(began).Round(100*time.Millisecond))
+	t.Logf("%d Machines deleted and %d replaced, %d kills: after each of them every record was soon that of its Machine", deleted, replaced, kills)
 	if len(h.wrong) != 0 {
 		t.Errorf("released although their Machines were there: %q", h.wrong)
 	}
