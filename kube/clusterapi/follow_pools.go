@@ -79,11 +79,19 @@ func (i *Inventory) successorOf(pools *foundPools, clusterUID types.UID, object 
 }
 
 // adoptSlots gives the records of MachinePools that were moved slots of their pools, for the same machines: the
-// records with the latest certificates first, while a pool has a free slot.
+// records with the latest certificates first, while a pool has a free slot. If another process adopts one at the same
+// time, the next run goes on with that pool: its slots cannot be counted now.
 func (s *sweep) adoptSlots(ctx context.Context, c *comparison) {
 	slices.SortStableFunc(c.moved, func(a, b lapsed) int { return b.record.LastEnd.Compare(a.record.LastEnd) })
+	later := map[types.UID]bool{}
 	for _, one := range c.moved {
-		c.note(s.adoptSlot(ctx, s.successorOf(c.pools, s.clusterUID, one.object, one.record), one.record))
+		p := s.successorOf(c.pools, s.clusterUID, one.object, one.record)
+		if later[p.GetUID()] {
+			continue
+		}
+		err := s.adoptSlot(ctx, p, one.record)
+		later[p.GetUID()] = overtaken(err)
+		c.note(err)
 	}
 }
 

@@ -3,6 +3,8 @@ package clusterapi
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,6 +189,33 @@ func TestMovedPool(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMovedPoolAtOnce has two processes adopt the nodes of a pool that has a replica less than nodes.
+func TestMovedPoolAtOnce(t *testing.T) {
+	for range 20 {
+		s := newPooled(t, 4)
+		for n := range 4 {
+			s.pass(time.Second)
+			s.joinsBy(t, n)
+		}
+		testkit.NoError(t, s.poolSweeper(t).run(t.Context()))
+		s.moves(t)
+		s.scale(t, 3)
+		sweepers := []*sweep{s.poolSweeper(t), s.poolSweeper(t)}
+		for range 4 {
+			var both sync.WaitGroup
+			for _, one := range sweepers {
+				both.Go(func() { _ = one.run(t.Context()) })
+			}
+			both.Wait()
+		}
+		for n, want := range []string{"pool", "moved-pool", "moved-pool", "moved-pool"} {
+			if got := s.machineUID(t, fmt.Sprint("node-", n)); !strings.HasPrefix(got, string(testUID(want))+"/") {
+				t.Fatalf("node-%d has Machine UID %s, want a slot of %s", n, got, want)
+			}
+		}
 	}
 }
 

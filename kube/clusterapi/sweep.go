@@ -191,9 +191,14 @@ type comparison struct {
 
 // note keeps the last error that is not of a write by another process that was first.
 func (c *comparison) note(err error) {
-	if err != nil && !errors.Is(err, membership.CheckRegistryConflict) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if err != nil && !overtaken(err) {
 		c.failed = err
 	}
+}
+
+// overtaken reports whether another process has changed an object first.
+func overtaken(err error) bool {
+	return errors.Is(err, membership.CheckRegistryConflict) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 }
 
 // compare holds each record against the Machines and MachinePools, releases the ones that are due, and adopts
