@@ -48,7 +48,13 @@ type cluster struct {
 // also gets the flags of a test.
 func startCluster(t *testing.T, flagsOf ...func(c *cluster) []string) *cluster {
 	t.Helper()
-	bin, dir, ports := controlplane.Binaries(t), t.TempDir(), controlplane.FreePorts(t, 3)
+	return startClusterFrom(t, controlplane.Binaries(t), flagsOf...)
+}
+
+// startClusterFrom is startCluster with the programs of a folder.
+func startClusterFrom(t *testing.T, bin string, flagsOf ...func(c *cluster) []string) *cluster {
+	t.Helper()
+	dir, ports := t.TempDir(), controlplane.FreePorts(t, 3)
 	c := &cluster{ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2], dir: dir, scheme: runtime.NewScheme(), auditLog: filepath.Join(dir, "audit.log")}
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(c.scheme); err != nil {

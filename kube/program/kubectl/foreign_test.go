@@ -99,6 +99,11 @@ func TestForeignBytes(t *testing.T) {
 				"node-1": `{"request":"a","requester":` + quoted(foreign) + `,"reason":"b","message":"c","time":"2026-03-02T12:00:00Z"}`}}
 			return operates(t, "", table, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + foreign}}), []string{"observed"}
 		},
+		"static-policies": func(t *testing.T) (*operated, []string) {
+			o := operates(t, "")
+			o.in = strings.NewReader(strings.Replace(enforced(t), "message: the request is over", "message: "+quoted(foreign)+" #", 1))
+			return o, []string{"-"}
+		},
 		"trace": func(t *testing.T) (*operated, []string) {
 			o := tracing(t)
 			log := strings.Replace(auditLog(), `"admin"`, quoted(foreign), 1)

@@ -25,6 +25,7 @@
 //	kubectl nodeattest inspect FILE...
 //	kubectl nodeattest verify FILE... --config FILE [--at TIME] [--key-ring FILE] [--records FILE]
 //	kubectl nodeattest trace JTI=ID|X509SHA256=DIGEST --audit-log FILE [--audit-log FILE...] [--records FILE]
+//	kubectl nodeattest static-policies FILE...
 //
 // A command that changes a record takes the identity of a machine, never the name of a request, which its
 // requester chooses. Without the flag that names the recorded machine, rebind, adopt and release show
@@ -48,7 +49,8 @@
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. trace finds in kube-apiserver's
 // audit log who requested a credential, and in the cluster or a file of records to which machine the
-// requester's certificate was issued; see package claims/audit. The others take kubectl's
+// requester's certificate was issued; see package claims/audit. static-policies makes of rendered manifests
+// the files by which kube-apiserver has the admission policies on its own disk. The others take kubectl's
 // flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
 // for the namespace of the controller's configuration. The permissions that a user needs are
 // in kube/deploy/operator.yaml, and for publish in kube/deploy/publisher.yaml. The exit status is 0
@@ -180,6 +182,7 @@ func commands() []command {
 		{"inspect", "FILE...", "show requests and evidence as a tree, without deciding about them", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests with the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
 		{"trace", "CREDENTIAL", "find the machine whose node requested a token (JTI=ID) or uses a certificate (X509SHA256=DIGEST)", true, []string{"audit-log", "records"}, nil, (*plugin).trace},
+		{"static-policies", "FILE...", "make of rendered manifests the admission policies that refuse, as files on the disk of kube-apiserver", true, nil, nil, (*plugin).staticPolicies},
 	}
 }
 
