@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +102,7 @@ func TestForeignBytes(t *testing.T) {
 		},
 		"static-policies": func(t *testing.T) (*operated, []string) {
 			o := operates(t, "")
-			o.in = strings.NewReader(strings.Replace(enforced(t), "message: the request is over", "message: "+quoted(foreign)+" #", 1))
+			o.in = strings.NewReader(strings.Replace(enforced(t), "name: node-attestation-signers\n", "name: "+strconv.QuoteToASCII(foreign)+"\n  unknown: field\n", 1))
 			return o, []string{"-"}
 		},
 		"trace": func(t *testing.T) (*operated, []string) {
