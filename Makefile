@@ -13,7 +13,7 @@ export GOWORK := off
 # The modules in other folders, as far as they are there: those that users import, and those that
 # only have tests, tools or an example.
 ADAPTERS := $(patsubst %/go.mod,%,$(wildcard kube/go.mod kube/boundtokens/grpc/go.mod externalsigner/go.mod attest/tpm/goattestation/go.mod vectors/go.mod))
-TESTS := tools tools/image $(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod kube/examples/*/go.mod))
+TESTS := tools tools/image tools/install $(patsubst %/go.mod,%,$(wildcard test/go.mod test/*/go.mod kube/examples/*/go.mod))
 
 # each runs a command in each of some folders, after one that failed too.
 each = @failed=; for module in $(1); do \
