@@ -27,19 +27,19 @@ var modules = filepath.Join("..", "kubernetes")
 
 // Binaries returns the folder of the programs of the release that is tested. Without them it skips the
 // test.
-func Binaries(t *testing.T) string {
+func Binaries(t testing.TB) string {
 	t.Helper()
 	return built(t, binariesFolder(t), "scripts/kube-binaries.sh")
 }
 
 // BinariesOf returns the folder of the programs of a release, such as v1.37.2, whichever is tested.
 // Without them it skips the test. A release that no go.mod requires fails it.
-func BinariesOf(t *testing.T, release string) string {
+func BinariesOf(t testing.TB, release string) string {
 	t.Helper()
 	return built(t, releaseFolder(t, release), "scripts/kube-binaries.sh "+release)
 }
 
-func built(t *testing.T, dir, by string) string {
+func built(t testing.TB, dir, by string) string {
 	t.Helper()
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kubeadm", "etcd"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode()&0o111 == 0 {
@@ -51,7 +51,7 @@ func built(t *testing.T, dir, by string) string {
 
 // binariesFolder is the folder of the programs of the release that is tested, whether it is there or
 // not.
-func binariesFolder(t *testing.T) string {
+func binariesFolder(t testing.TB) string {
 	t.Helper()
 	if dir := os.Getenv(binariesVar); dir != "" {
 		return dir
@@ -60,7 +60,7 @@ func binariesFolder(t *testing.T) string {
 }
 
 // Kubelet is the path of the kubelet that is tested, whether it is there or not.
-func Kubelet(t *testing.T) string {
+func Kubelet(t testing.TB) string {
 	t.Helper()
 	dir := binariesFolder(t)
 	if release := os.Getenv(kubeletVar); release != "" {
@@ -69,7 +69,7 @@ func Kubelet(t *testing.T) string {
 	return filepath.Join(dir, "kubelet")
 }
 
-func releaseFolder(t *testing.T, release string) string {
+func releaseFolder(t testing.TB, release string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {

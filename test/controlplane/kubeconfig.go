@@ -8,7 +8,7 @@ import (
 )
 
 // Kubeconfig writes the file with which a program connects to a cluster as a user, and returns its path.
-func Kubeconfig(t *testing.T, dir, file string, cluster *api.Cluster, user *api.AuthInfo) string {
+func Kubeconfig(t testing.TB, dir, file string, cluster *api.Cluster, user *api.AuthInfo) string {
 	t.Helper()
 	config := api.NewConfig()
 	config.Clusters["c"], config.AuthInfos["u"] = cluster, user

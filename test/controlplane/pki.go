@@ -22,7 +22,7 @@ type Authority struct {
 }
 
 // NewAuthority makes a CA that is two months old, and valid for another day.
-func NewAuthority(t *testing.T) *Authority {
+func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
@@ -38,7 +38,7 @@ func NewAuthority(t *testing.T) *Authority {
 }
 
 // NewKey makes a key on P-256.
-func NewKey(t *testing.T) *ecdsa.PrivateKey {
+func NewKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,7 +47,7 @@ func NewKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-func sign(t *testing.T, template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) *x509.Certificate {
+func sign(t testing.TB, template, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
 	if err != nil {
@@ -62,7 +62,7 @@ func sign(t *testing.T, template, parent *x509.Certificate, key, parentKey *ecds
 
 // Issue returns a certificate and its key in PEM, for a client or, with addresses,
 // for a server.
-func (a *Authority) Issue(t *testing.T, subject pkix.Name, usage x509.ExtKeyUsage, ips ...net.IP) (certPEM, keyPEM []byte) {
+func (a *Authority) Issue(t testing.TB, subject pkix.Name, usage x509.ExtKeyUsage, ips ...net.IP) (certPEM, keyPEM []byte) {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
@@ -87,7 +87,7 @@ func CertificatePEM(cert *x509.Certificate) []byte {
 }
 
 // PrivatePEM is a private key in PEM, as PKCS #8.
-func PrivatePEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
+func PrivatePEM(t testing.TB, key *ecdsa.PrivateKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -97,7 +97,7 @@ func PrivatePEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
 }
 
 // PublicPEM is the public half of a key in PEM.
-func PublicPEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
+func PublicPEM(t testing.TB, key *ecdsa.PrivateKey) []byte {
 	t.Helper()
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -107,7 +107,7 @@ func PublicPEM(t *testing.T, key *ecdsa.PrivateKey) []byte {
 }
 
 // Write writes a file that only its owner reads, and returns its path.
-func Write(t *testing.T, dir, name string, text []byte) string {
+func Write(t testing.TB, dir, name string, text []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -117,7 +117,7 @@ func Write(t *testing.T, dir, name string, text []byte) string {
 }
 
 // Read reads a file.
-func Read(t *testing.T, path string) []byte {
+func Read(t testing.TB, path string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -34,7 +34,7 @@ func Start(cmd *exec.Cmd, log *os.File, done chan<- struct{}) error {
 
 // Stop ends a program that [Start] has started, by an interrupt or, after ten seconds, by a kill. If the test
 // has failed, it shows the end of the log.
-func Stop(t *testing.T, name, log string, cmd *exec.Cmd, done <-chan struct{}) {
+func Stop(t testing.TB, name, log string, cmd *exec.Cmd, done <-chan struct{}) {
 	t.Helper()
 	_ = cmd.Process.Signal(os.Interrupt)
 	select {
@@ -53,7 +53,7 @@ var handedOut sync.Map
 
 // FreePorts finds free ports of 127.0.0.1, none of them twice, for tests that run in parallel. They are below
 // the ports that the kernel gives to connections, so that a server that was killed finds its own again.
-func FreePorts(t *testing.T, n int) []string {
+func FreePorts(t testing.TB, n int) []string {
 	t.Helper()
 	var ports []string
 	for tries := 0; len(ports) < n; tries++ {

@@ -34,7 +34,7 @@ func Etcd(dir, port, peerPort string) (url string, flags []string) {
 
 // APIServer writes the files of a kube-apiserver with bootstrap tokens, which serves at a port
 // of 127.0.0.1, and returns its flags. Of one that is given twice it takes the last.
-func (a *Authority) APIServer(t *testing.T, dir, etcd, port string, accounts *ecdsa.PrivateKey) []string {
+func (a *Authority) APIServer(t testing.TB, dir, etcd, port string, accounts *ecdsa.PrivateKey) []string {
 	t.Helper()
 	cert, key := a.Issue(t, pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth, net.IPv4(127, 0, 0, 1))
 	twice := bytes.Repeat(PublicPEM(t, accounts), 2) // and so it is in the key set that is served
@@ -67,7 +67,7 @@ func Healthy(url string) error {
 
 // Ready waits until probe succeeds for a program that closes done when it has ended, and
 // writes this log.
-func Ready(t *testing.T, name, log string, done <-chan struct{}, probe func() error) {
+func Ready(t testing.TB, name, log string, done <-chan struct{}, probe func() error) {
 	t.Helper()
 	began := time.Now()
 	var err error
