@@ -24,7 +24,7 @@ var panels = []struct {
 	phases []string
 }{
 	{figure{name: "seconds until all have joined", of: figSeconds.of}, []string{phaseJoin}},
-	{figure{name: "seconds until all that were due have renewed", of: figSeconds.of}, []string{phaseStorm}},
+	{figure{name: "seconds until all have renewed, after an outage", of: figSeconds.of}, []string{phaseStorm}},
 	{figRequests, []string{phaseJoin}},
 	{figServer, []string{phaseJoin, phaseRenew}},
 	{figMemory, []string{phaseJoin, phaseRenew}},

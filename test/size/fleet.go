@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -125,21 +123,6 @@ func (f *fleet) since(at time.Time, of []*node) (some int) {
 		}
 	}
 	return some
-}
-
-// due returns the nodes whose renewal is due at a time, and how many of their certificates have ended.
-func (f *fleet) due(at time.Time) (nodes []*node, ended int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, n := range slices.Collect(maps.Keys(f.state)) {
-		if h := f.state[n]; h.renew.Before(at) {
-			nodes = append(nodes, n)
-			if h.end.Before(at) {
-				ended++
-			}
-		}
-	}
-	return nodes, ended
 }
 
 // all has every node renew now.

@@ -33,7 +33,7 @@ func main() {
 	results := flag.String("results", "size.jsonl", "the `file` that results are appended to")
 	pages := flag.String("pages", "", "the `folder` of docs/, in which the table and the curves are written")
 	o := options{}
-	flag.DurationVar(&o.lifetime, "lifetime", 0, "how long certificates last; by default 1m for up to 1000 nodes, and for more in proportion, up to 10m")
+	flag.DurationVar(&o.lifetime, "lifetime", 0, "how long certificates last; by default 2m for up to 2000 nodes, and for more in proportion, up to 10m")
 	flag.IntVar(&o.qps, "qps", 1000, "kube-controller-manager's --kube-api-qps; its own default is 20")
 	flag.DurationVar(&o.throttle, "throttle", time.Minute, "how long the API server answers 429 in the phase throttle")
 	flag.DurationVar(&o.patience, "patience", time.Hour, "how long a phase may take")
@@ -76,7 +76,7 @@ func main() {
 	}
 }
 
-// lifetimeOf has as many nodes renew in a second at every size from 1000 to 10000.
+// lifetimeOf has as many nodes renew in a second at every size from 2000 to 10000.
 func lifetimeOf(nodes int) time.Duration {
-	return min(max(time.Duration(nodes)*60*time.Millisecond, time.Minute), 10*time.Minute)
+	return min(max(time.Duration(nodes)*60*time.Millisecond, 2*time.Minute), 10*time.Minute)
 }

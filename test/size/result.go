@@ -19,19 +19,17 @@ type result struct {
 	Of           int     `json:"of"`
 	Seconds      float64 `json:"seconds"`
 	Certificates int     `json:"certificates"`
-	// Ended is how many certificates ended before the next one came, and EndedBefore how many of these
-	// before the phase began, while the control plane was away.
-	Ended       int     `json:"ended"`
-	EndedBefore int     `json:"endedBefore"`
-	Requests    float64 `json:"requests"` // that the API server answered
-	Rejected    float64 `json:"rejected"` // those with status 429
-	Writes      float64 `json:"writes"`   // of etcd
-	Bytes       float64 `json:"bytes"`    // in etcd's log
-	APIServer   usage   `json:"apiServer"`
-	Controller  usage   `json:"controller"` // of both replicas, and the peak of the larger one
-	Manager     usage   `json:"manager"`
-	Etcd        usage   `json:"etcd"`
-	Clients     float64 `json:"clientsCPUSeconds"` // of this program, which is all nodes
+	// Ended is how many certificates ended before the next one came.
+	Ended      int     `json:"ended"`
+	Requests   float64 `json:"requests"` // that the API server answered
+	Rejected   float64 `json:"rejected"` // those with status 429
+	Writes     float64 `json:"writes"`   // of etcd
+	Bytes      float64 `json:"bytes"`    // in etcd's log
+	APIServer  usage   `json:"apiServer"`
+	Controller usage   `json:"controller"` // of both replicas, and the peak of the larger one
+	Manager    usage   `json:"manager"`
+	Etcd       usage   `json:"etcd"`
+	Clients    float64 `json:"clientsCPUSeconds"` // of this program, which is all nodes
 
 	Crashes int            `json:"crashes"` // of controllers that were killed
 	Failed  map[string]int `json:"failed"`  // attempts, by their reasons
