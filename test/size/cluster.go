@@ -49,13 +49,15 @@ type cluster struct {
 // requests a second with each of its two controllers.
 func startCluster(t testing.TB, lifetime time.Duration, qps int) *cluster {
 	ports := controlplane.FreePorts(t, 4)
-	c := &cluster{t: t, bin: controlplane.Binaries(t), dir: t.TempDir(), ca: controlplane.NewAuthority(t), url: "https://127.0.0.1:" + ports[2]}
+	c := &cluster{t: t, bin: controlplane.Binaries(t), dir: t.TempDir(), ca: controlplane.NewAuthority(t)}
+	c.url = "https://127.0.0.1:" + ports[2]
 	etcd, flags := controlplane.Etcd(c.dir, ports[0], ports[1])
 	c.etcd = etcd
 	c.database = c.start("etcd", filepath.Join(c.bin, "etcd"), nil, append(flags, "--quota-backend-bytes=8589934592")...)
 	c.database.ready(func() error { return controlplane.Healthy(etcd + "/readyz") })
 	c.connect()
-	c.server = c.start("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"), nil, c.ca.APIServer(t, c.dir, etcd, ports[2], controlplane.NewKey(t))...)
+	flags = c.ca.APIServer(t, c.dir, etcd, ports[2], controlplane.NewKey(t))
+	c.server = c.start("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"), nil, flags...)
 	c.server.ready(c.serves)
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
 		c.eventually(func() error { return c.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace)) })
@@ -63,11 +65,13 @@ func startCluster(t testing.TB, lifetime time.Duration, qps int) *cluster {
 	path := c.kubeconfig("manager.kubeconfig", "system:kube-controller-manager")
 	c.manager = c.start("kube-controller-manager", filepath.Join(c.bin, "kube-controller-manager"), nil,
 		"--kubeconfig="+path, "--authentication-kubeconfig="+path, "--authorization-kubeconfig="+path,
-		"--bind-address=127.0.0.1", "--secure-port="+ports[3], "--leader-elect=false", "--profiling=false", "--use-service-account-credentials=true",
+		"--bind-address=127.0.0.1", "--secure-port="+ports[3], "--leader-elect=false", "--profiling=false",
+		"--use-service-account-credentials=true",
 		"--cluster-signing-cert-file="+filepath.Join(c.dir, "ca.crt"),
 		"--cluster-signing-key-file="+controlplane.Write(t, c.dir, "ca.key", controlplane.PrivatePEM(t, c.ca.Key)),
 		"--cluster-signing-duration="+lifetime.String(), fmt.Sprintf("--kube-api-qps=%d", qps), fmt.Sprintf("--kube-api-burst=%d", qps*3/2),
-		"--controllers=certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller,certificatesigningrequest-cleaner-controller")
+		"--controllers=certificatesigningrequest-signing-controller,certificatesigningrequest-approving-controller,"+
+			"certificatesigningrequest-cleaner-controller")
 	return c
 }
 
@@ -75,7 +79,8 @@ func startCluster(t testing.TB, lifetime time.Duration, qps int) *cluster {
 func (c *cluster) connect() {
 	config := &rest.Config{Host: c.url, QPS: -1, Timeout: 30 * time.Second, WarningHandler: rest.NoWarnings{},
 		TLSClientConfig: rest.TLSClientConfig{CAData: controlplane.CertificatePEM(c.ca.Cert)}}
-	config.CertData, config.KeyData = c.ca.Issue(c.t, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, x509.ExtKeyUsageClientAuth)
+	admin := pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}
+	config.CertData, config.KeyData = c.ca.Issue(c.t, admin, x509.ExtKeyUsageClientAuth)
 	web, err := rest.HTTPClientFor(config)
 	c.check(err)
 	c.http = web
@@ -124,7 +129,8 @@ func (c *cluster) kubeconfig(file, user string) string {
 }
 
 func (c *cluster) kubeconfigOf(file string, as *clientcmdapi.AuthInfo) string {
-	return controlplane.Kubeconfig(c.t, c.dir, file, &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: controlplane.CertificatePEM(c.ca.Cert)}, as)
+	server := &clientcmdapi.Cluster{Server: c.url, CertificateAuthorityData: controlplane.CertificatePEM(c.ca.Cert)}
+	return controlplane.Kubeconfig(c.t, c.dir, file, server, as)
 }
 
 // apply makes the objects of shipped files.
@@ -148,7 +154,8 @@ func (c *cluster) tokens(nodes int) {
 		done.Go(func() {
 			for i := range work {
 				err := c.admin.Create(c.t.Context(), &corev1.Secret{
-					ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + tokenID(i), Namespace: metav1.NamespaceSystem}, Type: corev1.SecretTypeBootstrapToken,
+					ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + tokenID(i), Namespace: metav1.NamespaceSystem},
+					Type:       corev1.SecretTypeBootstrapToken,
 					StringData: map[string]string{"token-id": tokenID(i), "token-secret": tokenSecret, "usage-bootstrap-authentication": "true",
 						"expiration": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)},
 				})
@@ -175,8 +182,10 @@ func (c *cluster) tokens(nodes int) {
 
 // autoApprove has Kubernetes' own approver approve what nodes request, as kubeadm does.
 func (c *cluster) autoApprove() {
-	const nodes, approves = "system:nodes", "system:certificates.k8s.io:certificatesigningrequests:"
-	for role, group := range map[string]string{"system:node-bootstrapper": "system:bootstrappers", approves + "nodeclient": "system:bootstrappers", approves + "selfnodeclient": nodes} {
+	const nodes, machines, approves = "system:nodes", "system:bootstrappers", "system:certificates.k8s.io:certificatesigningrequests:"
+	for role, group := range map[string]string{
+		"system:node-bootstrapper": machines, approves + "nodeclient": machines, approves + "selfnodeclient": nodes,
+	} {
 		c.check(c.admin.Create(c.t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "size:" + role},
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group}}}))
@@ -188,10 +197,11 @@ func (c *cluster) autoApprove() {
 func (c *cluster) throttle() (end func()) {
 	const name = "size-throttle"
 	shares := int32(0)
-	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	level.Spec = flowcontrolv1.PriorityLevelConfigurationSpec{
 		Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
 			NominalConcurrencyShares: &shares, LendablePercent: new(int32), BorrowingLimitPercent: new(int32),
-			LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}}}}
+			LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}}}
 	var groups []flowcontrolv1.Subject
 	for _, group := range []string{"system:nodes", "system:bootstrappers", "system:serviceaccounts:" + namespace} {
 		groups = append(groups, flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: group}})

@@ -23,7 +23,7 @@ import (
 const (
 	namespace = "nodeattest-system"
 	account   = "node-attestation-controller"
-	// replicas and memoryLimit are those of kube/deploy/deployment.yaml, and MemoryLimitMB its limit.
+	// replicas, memoryLimit and memoryLimitMB are as in kube/deploy/deployment.yaml.
 	replicas      = 2
 	memoryLimit   = "GOMEMLIMIT=256MiB"
 	memoryLimitMB = 512 << 20 / 1e6
@@ -46,7 +46,8 @@ var builds = sync.OnceValues(func() (string, error) {
 
 // install applies the shipped manifests, with the component enforce.
 func (c *cluster) install() {
-	c.apply("crd/*.yaml", "rbac.yaml", "operator.yaml", "publisher.yaml", "admission.yaml", "approval.yaml", "records.yaml", "observe.yaml", "enforce/*.yaml")
+	c.apply("crd/*.yaml", "rbac.yaml", "operator.yaml", "publisher.yaml", "admission.yaml", "approval.yaml", "records.yaml",
+		"observe.yaml", "enforce/*.yaml")
 }
 
 // startControllers starts the replicas of the shipped controller with the shipped configuration, but for

@@ -48,12 +48,17 @@ text{fill:var(--ink)}.axis{stroke:var(--faint)}path{fill:none;stroke-width:2}
 func (m measurements) curves(machine string) string {
 	rows := (len(panels) + columns - 1) / columns
 	var out strings.Builder
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="Helvetica, Arial, sans-serif" font-size="11">`+"\n", pictureWidth, headHeight+rows*panelHeight)
+	out.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" font-family="Helvetica, Arial, sans-serif" font-size="11" `)
+	fmt.Fprintf(&out, "viewBox=\"0 0 %d %d\">\n", pictureWidth, headHeight+rows*panelHeight)
 	out.WriteString("<!-- go run -C test/size . writes this file -->\n" + style)
 	for i, c := range []struct {
 		curve
 		text string
-	}{{curve{phaseJoin, attested}, "attested"}, {curve{phaseJoin, plain}, "plain kubelet TLS bootstrap"}, {curve{phaseRenew, attested}, "dashed: renewals"}} {
+	}{
+		{curve{phaseJoin, attested}, "attested"},
+		{curve{phaseJoin, plain}, "plain kubelet TLS bootstrap"},
+		{curve{phaseRenew, attested}, "dashed: renewals"},
+	} {
 		x := 16 + 220*i
 		fmt.Fprintf(&out, `<path class="%s %s" d="M%d 18h28"/><text x="%d" y="22">%s</text>`+"\n", c.way, c.phase, x, x+36, c.text)
 	}
@@ -90,7 +95,8 @@ func (m measurements) panel(out *strings.Builder, i int) {
 	}
 	for _, tick := range []float64{0, 0.5, 1} {
 		at := y(top * tick)
-		fmt.Fprintf(out, `<path class="axis" d="M%d %.1fh%d"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", plotLeft, at, plotWidth, plotLeft-5, at+4, number(top*tick))
+		fmt.Fprintf(out, `<path class="axis" d="M%d %.1fh%d"/>`, plotLeft, at, plotWidth)
+		fmt.Fprintf(out, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", plotLeft-5, at+4, number(top*tick))
 	}
 	for _, n := range sizes {
 		fmt.Fprintf(out, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x(n), plotTop+plotHeight+16, grouped(n))

@@ -17,7 +17,7 @@ type figure struct {
 	unit  string
 }
 
-// oldestLeft is what is left, in seconds, of a certificate of 24 hours that was to be renewed at the earliest time, at 65 %
+// oldestLeft is the rest, in seconds, of a certificate of 24 hours that was to be renewed at the earliest time, at 65 %
 // of the lifetime, when the API server went away, after another third.
 const oldestLeft = (1 - 0.65 - 1.0/3) * 24 * 3600
 
@@ -27,28 +27,37 @@ func each(of func(*result) float64) func(*result) float64 {
 }
 
 var (
+	cpu = func(u func(*result) *usage) func(*result) float64 {
+		return each(func(r *result) float64 { return 1e3 * u(r).CPU })
+	}
+
 	figSeconds  = figure{name: "seconds until all have a new certificate", of: func(r *result) float64 { return r.Seconds }}
 	figRequests = figure{name: "requests a second, all clients together", of: func(r *result) float64 { return r.Requests / r.Seconds }}
 	figAsked    = figure{name: "requests a certificate", of: each(func(r *result) float64 { return r.Requests })}
 	figWrites   = figure{name: "etcd: writes a certificate", of: each(func(r *result) float64 { return r.Writes })}
 	figBytes    = figure{name: "etcd: KB in its log a certificate", of: each(func(r *result) float64 { return r.Bytes / 1e3 })}
-	figServer   = figure{name: "API server: CPU ms a certificate", of: each(func(r *result) float64 { return 1e3 * r.APIServer.CPU })}
+	figServer   = figure{name: "API server: CPU ms a certificate", of: cpu(func(r *result) *usage { return &r.APIServer })}
 	figMemory   = figure{name: "API server: peak MB", of: func(r *result) float64 { return r.APIServer.Peak }}
-	figEtcd     = figure{name: "etcd: CPU ms a certificate", of: each(func(r *result) float64 { return 1e3 * r.Etcd.CPU })}
-	figManager  = figure{name: "kube-controller-manager: CPU ms a certificate", of: each(func(r *result) float64 { return 1e3 * r.Manager.CPU })}
-	figOurs     = figure{name: "controller, both replicas: CPU ms a certificate", of: each(func(r *result) float64 { return 1e3 * r.Controller.CPU }), alone: true}
-	figOurMB    = figure{name: "controller: peak MB of a replica", of: func(r *result) float64 { return r.Controller.Peak }, alone: true}
-	figLeft     = figure{name: "that time, of the 24 minutes that the oldest certificate of a day has left", of: func(r *result) float64 { return 100 * r.Seconds / oldestLeft }, unit: " %"}
+	figEtcd     = figure{name: "etcd: CPU ms a certificate", of: cpu(func(r *result) *usage { return &r.Etcd })}
+	figManager  = figure{name: "kube-controller-manager: CPU ms a certificate", of: cpu(func(r *result) *usage { return &r.Manager })}
+	figOurs     = figure{name: "controller, both replicas: CPU ms a certificate",
+		of: cpu(func(r *result) *usage { return &r.Controller }), alone: true}
+	figOurMB = figure{name: "controller: peak MB of a replica", of: func(r *result) float64 { return r.Controller.Peak }, alone: true}
+	figLeft  = figure{name: "that time, of the 24 minutes that the oldest certificate of a day has left",
+		of: func(r *result) float64 { return 100 * r.Seconds / oldestLeft }, unit: " %"}
 )
 
-// tabled are the figures of each phase that the page has, and what the phase is.
+// tabled are the figures of each phase that the page has.
 var tabled = []struct {
 	phase, title string
 	figures      []figure
 }{
-	{phaseJoin, "All join at once", []figure{figSeconds, figRequests, figAsked, figWrites, figBytes, figServer, figMemory, figEtcd, figManager, figOurs, figOurMB}},
-	{phaseRenew, "Each renews once, when it is due", []figure{figAsked, figWrites, figBytes, figServer, figMemory, figEtcd, figManager, figOurs, figOurMB}},
-	{phaseStorm, "The API server comes back after a third of a lifetime, and all renewals are due", []figure{figSeconds, figLeft, figRequests, figServer, figMemory, figManager, figOurs, figOurMB}},
+	{phaseJoin, "All join at once",
+		[]figure{figSeconds, figRequests, figAsked, figWrites, figBytes, figServer, figMemory, figEtcd, figManager, figOurs, figOurMB}},
+	{phaseRenew, "Each renews once, when it is due",
+		[]figure{figAsked, figWrites, figBytes, figServer, figMemory, figEtcd, figManager, figOurs, figOurMB}},
+	{phaseStorm, "The API server comes back after a third of a lifetime, and all renewals are due",
+		[]figure{figSeconds, figLeft, figRequests, figServer, figMemory, figManager, figOurs, figOurMB}},
 }
 
 // measurements are the newest results by phase, way and number of nodes.

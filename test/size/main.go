@@ -6,7 +6,7 @@
 //	go run -C test/size . -nodes 100,1000,2500,10000 -results /tmp/size.jsonl
 //
 // It needs the programs that scripts/kube-binaries.sh builds, and Linux. Results are written as they come: a
-// run that is interrupted leaves those of its phases that have ended. With -pages, the table and curves of
+// run that is interrupted leaves the results of the phases that have ended. With -pages, the table and curves of
 // docs/benchmarks.md are made from all results of the file, and nothing else is run if -nodes is empty.
 package main
 
@@ -33,7 +33,8 @@ func main() {
 	results := flag.String("results", "size.jsonl", "the `file` that results are appended to")
 	pages := flag.String("pages", "", "the `folder` of docs/, in which the table and the curves are written")
 	o := options{}
-	flag.DurationVar(&o.lifetime, "lifetime", 0, "how long certificates last; by default 2m for up to 2000 nodes, and for more in proportion, up to 10m")
+	flag.DurationVar(&o.lifetime, "lifetime", 0,
+		"how long certificates last; by default 2m for up to 2000 nodes, and for more in proportion, up to 10m")
 	flag.IntVar(&o.qps, "qps", 1000, "kube-controller-manager's --kube-api-qps; its own default is 20")
 	flag.DurationVar(&o.throttle, "throttle", time.Minute, "how long the API server answers 429 in the phase throttle")
 	flag.DurationVar(&o.patience, "patience", time.Hour, "how long a phase may take")
@@ -53,7 +54,7 @@ func main() {
 			fmt.Fprintf(os.Stderr, "-nodes: %q is no number of nodes\n", text)
 			os.Exit(2)
 		}
-		for _, way := range strings.Split(*ways, ",") {
+		for way := range strings.SplitSeq(*ways, ",") {
 			if !slices.Contains([]string{attested, plain}, way) {
 				fmt.Fprintf(os.Stderr, "-ways: %q, want %s or %s\n", way, attested, plain)
 				os.Exit(2)

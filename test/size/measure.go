@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// usage is what a program took: processor time in seconds, and the largest resident memory in MB (VmHWM).
+// usage is the cost of a program: processor time in seconds, and the largest resident memory in MB (VmHWM).
 type usage struct {
 	CPU  float64 `json:"cpuSeconds"`
 	Peak float64 `json:"peakMB"`
@@ -85,7 +85,7 @@ func scrape(web *http.Client, url string) (map[string]float64, error) {
 // A reading is the state of all counters at one time.
 type reading struct {
 	at                 time.Time
-	requests, rejected float64 // that the API server has answered, and those of status 429
+	requests, rejected float64 // that the API server has answered, and how many of them with status 429
 	writes, bytes      float64 // that etcd has put or deleted, and written to its log
 	server, manager    usage
 	controllers        []usage

@@ -43,9 +43,15 @@ const (
 	lastDenied    = 5 * time.Minute
 )
 
-// lifetime is what a node requests, the shortest that the API server accepts. The signer's own limit is
+// lifetime is requested by every node: the shortest that the API server accepts. The signer's own limit is
 // shorter where a run is.
 const lifetime = 10 * time.Minute
+
+type (
+	// request is a certificate request, and requests are all of them.
+	request  = certificatesv1.CertificateSigningRequest
+	requests = certificatesclient.CertificateSigningRequestInterface
+)
 
 // A node gets its client certificate and renews it: with evidence or, without a TPM, as a kubelet does by
 // itself. Each attempt has a connection of its own, as kubelet-authenticator's.
@@ -107,16 +113,17 @@ func (n *node) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	request, err := csr.Create(csr.PurposeClient, key, n.name, csr.CreateOptions{})
+	pkcs10, err := csr.Create(csr.PurposeClient, key, n.name, csr.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	s := attest.Subject{Request: request, SignerName: csr.SignerKubeAPIServerClientKubelet, ClusterID: n.fleet.clusterID, ExpirationSeconds: int32(lifetime / time.Second)}
+	s := attest.Subject{Request: pkcs10, SignerName: csr.SignerKubeAPIServerClientKubelet, ClusterID: n.fleet.clusterID,
+		ExpirationSeconds: int32(lifetime / time.Second)}
 	spec, err := n.answer(ctx, api, key, s)
 	if err != nil {
 		return err
 	}
-	o, err := n.filed(ctx, api, spec, func(o *certificatesv1.CertificateSigningRequest) bool {
+	o, err := n.filed(ctx, api, spec, func(o *request) bool {
 		return len(o.Status.Certificate) != 0 || refused(o) != nil
 	})
 	if err != nil {
@@ -129,7 +136,7 @@ func (n *node) attempt(ctx context.Context) error {
 }
 
 // answer makes the request: without evidence at once, with evidence after hello and challenge.
-func (n *node) answer(ctx context.Context, api certificatesclient.CertificateSigningRequestInterface, key *ecdsa.PrivateKey, s attest.Subject) (*csr.Spec, error) {
+func (n *node) answer(ctx context.Context, api requests, key *ecdsa.PrivateKey, s attest.Subject) (*csr.Spec, error) {
 	if n.attester == nil {
 		return (&csr.Bundle{Request: s.Request}).Spec(s.SignerName, s.ExpirationSeconds)
 	}
@@ -139,7 +146,7 @@ func (n *node) answer(ctx context.Context, api certificatesclient.CertificateSig
 			return nil, err
 		}
 		waiting, cancel := context.WithTimeout(ctx, helloPatience)
-		o, err := n.filed(waiting, api, hello, func(o *certificatesv1.CertificateSigningRequest) bool { return len(o.Status.Conditions) != 0 })
+		o, err := n.filed(waiting, api, hello, func(o *request) bool { return len(o.Status.Conditions) != 0 })
 		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("hello: %w", err)
@@ -154,7 +161,7 @@ func (n *node) answer(ctx context.Context, api certificatesclient.CertificateSig
 	}
 }
 
-func refused(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestCondition {
+func refused(o *request) *certificatesv1.CertificateSigningRequestCondition {
 	for i, c := range o.Status.Conditions {
 		if c.Type != certificatesv1.CertificateApproved {
 			return &o.Status.Conditions[i]
@@ -181,7 +188,7 @@ func (n *node) take(chain []byte, key *ecdsa.PrivateKey) error {
 }
 
 // connect returns a client of one connection.
-func (n *node) connect() (_ certificatesclient.CertificateSigningRequestInterface, closeAll func(), err error) {
+func (n *node) connect() (_ requests, closeAll func(), err error) {
 	config := &rest.Config{Host: n.fleet.url, QPS: -1, WarningHandler: rest.NoWarnings{}}
 	secured := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: n.fleet.roots}
 	if n.credential != nil && time.Now().Before(n.credential.Leaf.NotAfter) {
@@ -228,10 +235,11 @@ func (c *connections) close() {
 }
 
 // filed files a request and watches it until it is done. A watch that ends is opened again.
-func (n *node) filed(ctx context.Context, api certificatesclient.CertificateSigningRequestInterface, spec *csr.Spec, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
-	o := &certificatesv1.CertificateSigningRequest{
+func (n *node) filed(ctx context.Context, api requests, spec *csr.Spec, done func(*request) bool) (*request, error) {
+	o := &request{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "nodeattest-" + n.name + "-"},
-		Spec:       certificatesv1.CertificateSigningRequestSpec{Request: spec.Request, SignerName: spec.SignerName, ExpirationSeconds: spec.ExpirationSeconds},
+		Spec: certificatesv1.CertificateSigningRequestSpec{Request: spec.Request, SignerName: spec.SignerName,
+			ExpirationSeconds: spec.ExpirationSeconds},
 	}
 	for _, usage := range spec.Usages {
 		o.Spec.Usages = append(o.Spec.Usages, certificatesv1.KeyUsage(usage))
@@ -266,14 +274,15 @@ func (n *node) filed(ctx context.Context, api certificatesclient.CertificateSign
 }
 
 // follow watches a request until it is done or the watch ends.
-func follow(ctx context.Context, api certificatesclient.CertificateSigningRequestInterface, o *certificatesv1.CertificateSigningRequest, done func(*certificatesv1.CertificateSigningRequest) bool) (*certificatesv1.CertificateSigningRequest, error) {
-	w, err := api.Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", o.Name).String(), ResourceVersion: o.ResourceVersion})
+func follow(ctx context.Context, api requests, o *request, done func(*request) bool) (*request, error) {
+	of := fields.OneTermEqualSelector("metadata.name", o.Name).String()
+	w, err := api.Watch(ctx, metav1.ListOptions{FieldSelector: of, ResourceVersion: o.ResourceVersion})
 	if err != nil {
 		return o, err
 	}
 	defer w.Stop()
 	for event := range w.ResultChan() {
-		if got, ok := event.Object.(*certificatesv1.CertificateSigningRequest); ok && event.Type != watch.Deleted {
+		if got, ok := event.Object.(*request); ok && event.Type != watch.Deleted {
 			if o = got; done(o) {
 				break
 			}

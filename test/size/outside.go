@@ -20,7 +20,7 @@ type outside struct {
 // ended is the panic of Fatal.
 type ended struct{}
 
-// alone runs f, then what it has left to do, and reports whether nothing failed.
+// alone runs f, then its cleanups, and reports whether nothing failed.
 func alone(ctx context.Context, f func(t *outside)) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &outside{ctx: ctx}

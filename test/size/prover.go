@@ -34,8 +34,8 @@ func newSoftTPM(ca *tpmsim.CA) (t *softTPM, err error) {
 	defer forge.Caught(&err)
 	key := func() *ecdsa.PrivateKey { return forge.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 	ek := key()
-	return &softTPM{ek: ek, spki: forge.Must(csr.CanonicalSPKI(ek.Public())), chain: forge.EKChain(ca, ek.Public(), tpmsim.CertificateOptions{}),
-		ak: softak.NewAK(key(), softak.ECDSA)}, nil
+	return &softTPM{ek: ek, spki: forge.Must(csr.CanonicalSPKI(ek.Public())),
+		chain: forge.EKChain(ca, ek.Public(), tpmsim.CertificateOptions{}), ak: softak.NewAK(key(), softak.ECDSA)}, nil
 }
 
 // identity is the machine's, as an inventory has it.
@@ -59,7 +59,8 @@ func (t *softTPM) Present() (*attest.Presented, error) {
 func (t *softTPM) Hello(_ context.Context, h attest.Head) (_ *attest.Evidence, err error) {
 	defer forge.Caught(&err)
 	hello := message.Hello{Road: message.RoadEK, ClusterID: h.ClusterID, TargetSigner: h.TargetSigner, AKPublic: t.ak.Public.Raw}
-	return &attest.Evidence{Statements: []attest.Statement{{Type: oid.NodeAttestHello, DER: forge.Must(hello.Marshal())}}, Certificates: t.chain}, nil
+	statements := []attest.Statement{{Type: oid.NodeAttestHello, DER: forge.Must(hello.Marshal())}}
+	return &attest.Evidence{Statements: statements, Certificates: t.chain}, nil
 }
 
 // Open opens a credential as TPM2_ActivateCredential does.
@@ -73,13 +74,14 @@ func (t *softTPM) Answer(_ context.Context, key crypto.Signer, c *attest.Challen
 	public := softak.PublicArea(key.Public(), softak.ResidentAttributes, softak.NoScheme)
 	parent := statement.QualifiedNameOfPrimary(tpm2.TPMRHOwner, t.ak.Public.Name()) // any will do
 	said := forge.Must((&statement.Attestation{
-		Type: tpm2.TPMSTAttestCertify, QualifiedSigner: t.ak.Primary(), ExtraData: c.QualifyingData("certify"), Clock: 600000, ResetCount: 1, Safe: true,
+		Type: tpm2.TPMSTAttestCertify, QualifiedSigner: t.ak.Primary(), ExtraData: c.QualifyingData("certify"),
+		Clock: 600000, ResetCount: 1, Safe: true,
 		Certified: &statement.CertifyInfo{Name: public.Name(), QualifiedName: statement.QualifiedName(parent, public.Name())},
 	}).Marshal())
 	certify := forge.Must(statement.MarshalTCGAttestCertify(&statement.CertifyEvidence{
 		Attest: said, Signature: forge.Must(t.ak.Sign(softak.ECDSA, said).Marshal()), Public: public.Raw,
 	}))
 	proof := forge.Must((&message.Proof{Binding: c.Binding(), AKPublic: t.ak.Public.Raw}).Marshal())
-	return &attest.Evidence{Statements: []attest.Statement{{Type: oid.TCGAttestTPMCertify, DER: certify}, {Type: oid.NodeAttestProof, DER: proof}},
-		Certificates: t.chain}, nil
+	statements := []attest.Statement{{Type: oid.TCGAttestTPMCertify, DER: certify}, {Type: oid.NodeAttestProof, DER: proof}}
+	return &attest.Evidence{Statements: statements, Certificates: t.chain}, nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A result is what a phase took. All programs' processor time is in seconds, and their peaks of memory in MB.
+// A result is the cost of a phase. All programs' processor time is in seconds, and their peaks of memory in MB.
 type result struct {
 	Nodes    int     `json:"nodes"`
 	Way      string  `json:"way"`
@@ -35,13 +35,15 @@ type result struct {
 	Failed  map[string]int `json:"failed"`  // attempts, by their reasons
 }
 
-// result is what a phase took.
+// result is the cost of a phase between two readings.
 func (r *run) result(phase string, took time.Duration, before, after *reading) *result {
-	got := &result{Machine: machine(), Nodes: r.nodes, Way: r.way, Phase: phase, Lifetime: r.lifetime.Seconds(), QPS: r.qps, Seconds: took.Seconds(),
+	got := &result{Machine: machine(), Nodes: r.nodes, Way: r.way, Phase: phase,
+		Lifetime: r.lifetime.Seconds(), QPS: r.qps, Seconds: took.Seconds(),
 		Certificates: after.got - before.got, Ended: after.ended - before.ended,
 		Requests: after.requests - before.requests, Rejected: after.rejected - before.rejected,
 		Writes: after.writes - before.writes, Bytes: after.bytes - before.bytes,
-		APIServer: minus(after.server, before.server), Manager: minus(after.manager, before.manager), Etcd: minus(after.database, before.database)}
+		APIServer: minus(after.server, before.server), Manager: minus(after.manager, before.manager),
+		Etcd: minus(after.database, before.database)}
 	for i, u := range after.controllers {
 		u = minus(u, before.controllers[i])
 		got.Controller.CPU += u.CPU
@@ -61,8 +63,12 @@ func (r *result) String() string {
 		failed = append(failed, fmt.Sprintf("%d × %s", times, why))
 	}
 	slices.Sort(failed)
-	return fmt.Sprintf("%d nodes, %s, %s: %d of them in %.1f s, %d certificates, %d ended first; a certificate: %.1f requests, %.1f writes, %.1f KB, "+
-		"API server %.1f ms, controller %.1f ms, manager %.1f ms, etcd %.1f ms; peaks: API server %.0f MB, controller %.0f MB; %.0f × 429; failed: %s",
-		r.Nodes, r.Way, r.Phase, r.Of, r.Seconds, r.Certificates, r.Ended, r.Requests/n, r.Writes/n, r.Bytes/n/1e3, 1e3*r.APIServer.CPU/n, 1e3*r.Controller.CPU/n,
-		1e3*r.Manager.CPU/n, 1e3*r.Etcd.CPU/n, r.APIServer.Peak, r.Controller.Peak, r.Rejected, strings.Join(failed, "; "))
+	ms := func(u usage) float64 { return 1e3 * u.CPU / n }
+	text := fmt.Sprintf("%d nodes, %s, %s: %d of them in %.1f s, %d certificates, %d ended first; ",
+		r.Nodes, r.Way, r.Phase, r.Of, r.Seconds, r.Certificates, r.Ended)
+	text += fmt.Sprintf("a certificate: %.1f requests, %.1f writes, %.1f KB, "+
+		"CPU ms of API server %.1f, controller %.1f, manager %.1f, etcd %.1f, nodes %.1f; ",
+		r.Requests/n, r.Writes/n, r.Bytes/n/1e3, ms(r.APIServer), ms(r.Controller), ms(r.Manager), ms(r.Etcd), 1e3*r.Clients/n)
+	return text + fmt.Sprintf("peak MB of API server %.0f, controller %.0f; %.0f × 429; failed: %s",
+		r.APIServer.Peak, r.Controller.Peak, r.Rejected, strings.Join(failed, "; "))
 }

@@ -13,8 +13,8 @@ import (
 
 // TestSize has 200 nodes join and renew at once through attestation: also when the controller that leads is
 // killed in the middle, and when the API server refuses their requests with status 429 meanwhile. As many plain
-// nodes join next to them, at a control plane of their own. The figures of docs/benchmarks.md are those of the
-// program, by hand.
+// nodes join next to them, at a control plane of their own. The program makes the figures of
+// docs/benchmarks.md, by hand.
 func TestSize(t *testing.T) {
 	results := make(chan *result, 10)
 	t.Run("ways", func(t *testing.T) {
@@ -62,7 +62,8 @@ func some() []*result {
 		for way, times := range map[string]float64{plain: 1, attested: 2} {
 			for _, phase := range phases {
 				of := float64(n) * times
-				all = append(all, &result{Nodes: n, Way: way, Phase: phase, Machine: "a <machine>", Of: n, Certificates: n, Seconds: of / 50, Requests: 5 * of,
+				all = append(all, &result{Nodes: n, Way: way, Phase: phase, Machine: "a <machine>", Of: n,
+					Certificates: n, Seconds: of / 50, Requests: 5 * of,
 					Writes: 3 * of, Bytes: 5000 * of, APIServer: usage{CPU: of / 100, Peak: 300 * times}, Controller: usage{CPU: of / 500, Peak: 40}})
 			}
 		}
@@ -140,7 +141,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: the limits are those of the shipped Deployment.
+// TestMemoryLimit: the shipped Deployment has the same limits.
 func TestMemoryLimit(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "kube", "deploy", "deployment.yaml"))
 	if err != nil {
