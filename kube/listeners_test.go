@@ -59,7 +59,7 @@ func listening(t *testing.T, path string, source any) (unbound []string, bound i
 		case *ast.StarExpr: // a pointer to a server is made elsewhere
 			return of(n.X) != "net/http.Server"
 		case *ast.CallExpr:
-			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Listen" && of(s) == "" {
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && (s.Sel.Name == "Listen" || s.Sel.Name == "ListenLocal") && of(s) == "" {
 				bound++
 			}
 		case *ast.CompositeLit:
@@ -146,7 +146,7 @@ func TestListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The one of servers.go is called for probes and for metrics, of each of four programs.
-	if want := map[string]int{"program/controlplane/servers.go": 1, "cmd/ak-ca/server.go": 1}; !maps.Equal(bound, want) || files < 100 {
+	if want := map[string]int{"program/controlplane/servers.go": 1, "cmd/ak-ca/server.go": 1, "program/node/metrics.go": 1}; !maps.Equal(bound, want) || files < 100 {
 		t.Errorf("%v in %d files, want %v", bound, files, want)
 	}
 	s, err := settings.Parse([]byte("apiVersion: config.nodeattest.github.io/v1alpha1\nkind: NodeAttestation\ncluster: {ids: [c]}\n" +
@@ -171,6 +171,7 @@ func TestListeners(t *testing.T) {
 		row("bootstrap-controller", "healthAddress", b.HealthAddress, httpserver.Probes),
 		row("bootstrap-controller", "metricsAddress", b.MetricsAddress, httpserver.Metrics),
 		row("ak-ca", "--listen", "none", httpserver.Enrolments),
+		row("kubelet-authenticator daemon", "metrics", "none", httpserver.Local),
 	}
 	page, err := os.ReadFile(filepath.Join("..", "docs", "architecture.md"))
 	if err != nil {

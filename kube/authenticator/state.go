@@ -28,14 +28,48 @@ type attempts struct {
 	// time for the next attempt.
 	Last time.Time `json:"last,omitzero"`
 	Next time.Time `json:"next,omitzero"`
-	// Error is the error of the last attempt.
-	Error string `json:"error,omitempty"`
+	// Error is the error of the last attempt, and Reason its name among a fixed set of names.
+	Error  string `json:"error,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Result is of the last attempt.
+	Result string `json:"result,omitempty"`
+	counts
 	// Refused has the credential IDs of the certificates that the API server rejected (401).
 	Refused []string `json:"refused,omitempty"`
 	// Password identifies the password that was wrong.
 	Password string `json:"password,omitempty"`
 	// Checked is when the certificate was last tried at the API server.
 	Checked time.Time `json:"-"`
+}
+
+// counts are the attempts that have ended, by their results, as long as the state file has been there.
+type counts struct {
+	Obtained uint64 `json:"obtained,omitempty"`
+	Denied   uint64 `json:"denied,omitempty"`
+	Failed   uint64 `json:"failed,omitempty"`
+}
+
+// The results of an attempt.
+const (
+	resultObtained   = "obtained"
+	resultDenied     = "denied"
+	resultFailed     = "failed"
+	resultUnfinished = "unfinished"
+)
+
+// ended counts an attempt that has ended with err, and records its result.
+func (t *attempts) ended(err error) {
+	switch t.Reason = reason(err); {
+	case err == nil:
+		t.Result = resultObtained
+		t.Obtained++
+	case isDenied(err):
+		t.Result = resultDenied
+		t.Denied++
+	default:
+		t.Result = resultFailed
+		t.Failed++
+	}
 }
 
 // parseState reads the file. A file that cannot be read counts as empty: then the next attempt
@@ -92,7 +126,7 @@ func (a *Authenticator) begin(l *certstore.Lock, s *slot) error {
 	return a.note(l, s.file, func(t *attempts, now time.Time) {
 		t.Failures++
 		t.Last, t.Next = now, now.Add(pause(t.Failures, nil))
-		t.Error = unfinished
+		t.Error, t.Reason, t.Result = unfinished, "Unfinished", resultUnfinished
 	})
 }
 
@@ -105,8 +139,9 @@ func (t attempts) failed() bool { return t.Failures > 0 && t.Error != unfinished
 // end records the result of an attempt with that password.
 func (a *Authenticator) end(l *certstore.Lock, s *slot, password string, err error) error {
 	return a.note(l, s.file, func(t *attempts, now time.Time) {
+		t.ended(err)
 		if err == nil {
-			*t = attempts{Last: t.Last, Next: now.Add(firstPause), Checked: now}
+			*t = attempts{Last: t.Last, Next: now.Add(firstPause), Checked: now, Result: t.Result, counts: t.counts}
 			return
 		}
 		t.Next, t.Password = now.Add(pause(t.Failures, err)), ""

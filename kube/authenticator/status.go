@@ -55,6 +55,15 @@ type CertificateStatus struct {
 	LastAttempt time.Time `json:"lastAttempt,omitzero"`
 	NextAttempt time.Time `json:"nextAttempt,omitzero"`
 	LastError   string    `json:"lastError,omitempty"`
+	// LastResult of an attempt is obtained, denied, failed or, until it has ended, unfinished; "" before
+	// the first attempt. LastReason names the cause of LastError in CamelCase. It has a fixed set of
+	// values: a program that denies requests cannot add to them.
+	LastResult string `json:"lastResult,omitempty"`
+	LastReason string `json:"lastReason,omitempty"`
+	// Obtained, Denied and Failed count the attempts that have ended, by result, of all processes.
+	Obtained uint64 `json:"obtained,omitempty"`
+	Denied   uint64 `json:"denied,omitempty"`
+	Failed   uint64 `json:"failed,omitempty"`
 }
 
 // Status reads the folder and the configuration. It calls neither the machine's evidence nor the API
@@ -101,7 +110,8 @@ func (s *Status) problem(text string) { s.Problems = append(s.Problems, text) }
 func (v *snapshot) status(s *slot) CertificateStatus {
 	t := v.state[s.file]
 	c := CertificateStatus{Purpose: s.Purpose.String(), SignerName: s.signer, File: s.store.Path(s.file),
-		Failures: t.Failures, LastAttempt: t.Last, NextAttempt: t.Next, LastError: t.Error}
+		Failures: t.Failures, LastAttempt: t.Last, NextAttempt: t.Next, LastError: t.Error,
+		LastResult: t.Result, LastReason: t.Reason, Obtained: t.Obtained, Denied: t.Denied, Failed: t.Failed}
 	p := v.certificates(s).have
 	if p == nil {
 		return c

@@ -32,11 +32,13 @@ type Limits struct {
 // up to 4 KiB more before it replies with 431.
 const Headers = 4 << 10
 
-// Limits of /healthz and /readyz (Probes), of /metrics (Metrics) and of ak-ca (Enrolments). With 8 KiB of the smallest headers on each connection, the connections of one server hold
+// Limits of /healthz and /readyz (Probes), of /metrics (Metrics), of a node's /metrics (Local) and of ak-ca
+// (Enrolments). With 8 KiB of the smallest headers on each connection, the connections of one server hold
 // less than a tenth of the memory that the Deployments have.
 var (
 	Probes     = Limits{Connections: 256, PerAddress: 64, Patience: 5 * time.Second}
 	Metrics    = Limits{Connections: 128, PerAddress: 32, Patience: 5 * time.Second}
+	Local      = Limits{Connections: 16, PerAddress: 16, Patience: 5 * time.Second}
 	Enrolments = Limits{Connections: 128, PerAddress: 32, Body: 256 << 10, Patience: 10 * time.Second}
 )
 

@@ -55,5 +55,16 @@ func Of(reason, message string) Remedy {
 	return Unknown
 }
 
+// Known reports whether a reason of a condition is that of a check on the lists of this package, so that it
+// has one of a fixed set of values.
+func Known(reason string) bool {
+	for _, texts := range checks {
+		if slices.ContainsFunc(strings.Fields(texts), func(check string) bool { return Reason(check) == reason }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Reason is a check's text as the reason of a condition.
 func Reason(check string) string { return (&refusal.Error{Check: refusal.Check(check)}).Reason() }

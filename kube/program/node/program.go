@@ -24,6 +24,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/kube/authenticator"
+	"github.com/nodeattest/nodeattest/kube/internal/httpserver"
 	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -132,8 +133,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	case "credential":
 		return credential(ctx, a, stdout)
 	case "daemon":
+		if s.Metrics != "" {
+			if err := httpserver.CheckLocal("metrics", s.Metrics); err != nil {
+				return fmt.Errorf("%s: %w", from.file, err)
+			}
+		}
 		notify("STATUS=getting the node's certificates")
-		return daemon(ctx, a, f)
+		return daemon(ctx, a, f, &metricsServer{address: s.Metrics, status: a.Status, log: c.Log, pause: listenPause})
 	case "rotate":
 		return rotate(ctx, a, stdout)
 	case "migrate":
@@ -142,21 +148,32 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	return status(a, f, &c, rest, stdout)
 }
 
-// daemon renews the certificates and, with a follower, keeps the kubeconfig current until ctx ends.
-func daemon(ctx context.Context, a *authenticator.Authenticator, f *follower) error {
-	if f == nil {
-		return a.Run(ctx)
-	}
+// daemon renews the certificates until ctx ends. Meanwhile it keeps the kubeconfig current, with a follower,
+// and serves the metrics, if they have an address.
+func daemon(ctx context.Context, a *authenticator.Authenticator, f *follower, m *metricsServer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	ticker := time.NewTicker(min(tick, f.interval/10))
-	defer ticker.Stop()
-	followed := recovered.Go(func() error {
-		f.run(ctx, ticker.C)
-		return nil
-	})
+	defer cancel()
+	var running []<-chan error
+	if f != nil {
+		ticker := time.NewTicker(min(tick, f.interval/10))
+		defer ticker.Stop()
+		running = append(running, recovered.Go(func() error {
+			f.run(ctx, ticker.C)
+			return nil
+		}))
+	}
+	if m.address != "" {
+		running = append(running, recovered.Go(func() error {
+			m.run(ctx)
+			return nil
+		}))
+	}
 	err := a.Run(ctx)
 	cancel()
-	return errors.Join(err, <-followed)
+	for _, ended := range running {
+		err = errors.Join(err, <-ended)
+	}
+	return err
 }
 
 // execInfo is the environment variable that client-go sets for a plugin.

@@ -49,6 +49,8 @@ type settings struct {
 	Kubelet        kubeletSettings `json:"kubelet"`
 	// Discovery, if set, keeps the kubeconfig's CAs and server current.
 	Discovery *discoverySettings `json:"discovery"`
+	// Metrics is the address of the daemon's metrics; "": they are not served.
+	Metrics string `json:"metrics"`
 }
 
 type servingSettings struct {
