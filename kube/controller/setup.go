@@ -22,7 +22,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) (err error) {
 	}
 	r.watched, err = requests.Watch(m, r.Signers(), requests.Options{
 		Name: r.c.Name, Cluster: r.c.Cluster, Events: r.c.Events, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica,
-		Done: r.done, Limit: r.limit, LeftOut: r.metrics.leftOut.Inc,
+		Done: r.done, Limit: r.limit, LeftOut: r.metrics.leftOut.Inc, Metrics: r.c.Metrics,
 	}, r.look)
 	if err != nil || r.c.Changes == nil {
 		return err

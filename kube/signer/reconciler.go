@@ -69,7 +69,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) (err error) {
 		return errNotMade
 	}
 	r.watched, err = requests.Watch(m, r.c.Providers.SignerNames(), requests.Options{
-		Name: r.c.Name, Cluster: r.c.Cluster, Events: r.c.Events, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica, Approved: true, Done: r.done,
+		Name: r.c.Name, Cluster: r.c.Cluster, Events: r.c.Events, Workers: r.c.Workers, EveryReplica: r.c.EveryReplica, Approved: true, Done: r.done, Metrics: r.c.Metrics,
 	}, r.look)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -44,6 +45,8 @@ type Options struct {
 	Limit func(requester string) time.Duration
 	// LeftOut is called for each request that is left for a later list; nil is not called.
 	LeftOut func()
+	// Metrics is where the metrics of waiting requests are registered; nil: nowhere.
+	Metrics prometheus.Registerer
 }
 
 // Watched reads and writes the requests that [Watch] watches.
@@ -71,6 +74,9 @@ func Watch(m manager.Manager, signers []string, opts Options, look reconcile.Typ
 	}
 	leads := !opts.EveryReplica
 	queue := newBacklog(opts, shipped)
+	if err := queue.register(opts.Metrics); err != nil {
+		return nil, err
+	}
 	b := builder.TypedControllerManagedBy[Key](m).Named(opts.Name).WithOptions(runtimecontroller.TypedOptions[Key]{
 		MaxConcurrentReconciles: opts.Workers * len(signers),
 		NeedLeaderElection:      &leads,

@@ -93,6 +93,9 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := metrics.Registry.Register(newRenewals(nodes.GetCache(), time.Now)); err != nil {
+		return nil, nil, err
+	}
 	compares, err := newComparer(nodes.GetCache(), nodes.GetAPIReader(), nodes.GetEventRecorder(controller.DefaultName), metrics.Registry)
 	if err != nil {
 		return nil, nil, err

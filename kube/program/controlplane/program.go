@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -222,7 +223,7 @@ func newServed(config *rest.Config, opts manager.Options, metricsAddress, health
 		return nil, err
 	}
 	p := newProbed(m)
-	return p, errors.Join(p.addServers(metricsAddress, healthAddress), p.AddHealthzCheck("ping", healthz.Ping))
+	return p, errors.Join(p.addServers(metricsAddress, healthAddress), p.AddHealthzCheck("ping", healthz.Ping), metrics.Registry.Register(newReadiness(p)))
 }
 
 // synced reports, for a readiness check, whether a cluster's caches are in sync.
