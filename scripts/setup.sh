@@ -6,7 +6,8 @@
 #   MODE test:  the same, and swtpm, tpm2-tools, openssl and its tpm2 provider, and
 #               python3 with pyasn1 and botocore, for the tests that run against them,
 #               systemd and ip, for those on a machine of its own, containerd and runc, for
-#               static pods there, softhsm2, for keys in a PKCS #11 token, and shellcheck, for lint.
+#               static pods there, softhsm2, for keys in a PKCS #11 token, prometheus, for the alerts
+#               and the dashboard, and shellcheck, for lint.
 #               A missing one is reported; those tests skip.
 #   MODE all:   the same programs as test, but a missing one is an error, and it says if none is.
 #
@@ -107,6 +108,7 @@ missing_tools() {
 	has containerd || p="$p containerd"
 	[ -x /usr/sbin/runc ] || has runc || p="$p runc"
 	has softhsm2-util || p="$p softhsm2"
+	{ has prometheus && has promtool; } || p="$p prometheus"
 	echo "${p# }"
 }
 
