@@ -102,20 +102,19 @@ func (s *status) metrics(w http.ResponseWriter, _ *http.Request) {
 // writeKeyMetrics writes the metrics of the keys.
 func writeKeyMetrics(to io.Writer, s keys.Status, verifyOnly int) {
 	out := promtext.Writer{W: to}
-	const prefix = "nodeattest_external_signer_"
-	name := prefix + "signing_key_timestamp_seconds"
+	name := "nodeattest_external_signer_signing_key_timestamp_seconds"
 	out.Head(name, promtext.Gauge, "When the key that signs began to sign, as a Unix time.")
 	if len(s.Published) != 0 {
 		out.Series(name, seconds(s.SigningSince), "kid", s.Published[0].Key.KeyID())
 	}
-	name = prefix + "next_key_timestamp_seconds"
+	name = "nodeattest_external_signer_next_key_timestamp_seconds"
 	out.Head(name, promtext.Gauge, "When the next key begins to sign, as a Unix time, during a rotation alone.")
 	for _, k := range s.Published {
 		if !k.SignsFrom.IsZero() {
 			out.Series(name, seconds(k.SignsFrom), "kid", k.Key.KeyID())
 		}
 	}
-	name = prefix + "keys"
+	name = "nodeattest_external_signer_keys"
 	out.Head(name, promtext.Gauge, "Keys that verify tokens: the signer's own, those of peers, and those that only verify.")
 	out.Series(name, float64(len(s.Published)), "of", "signer")
 	out.Series(name, float64(s.Peers), "of", "peers")
@@ -124,12 +123,12 @@ func writeKeyMetrics(to io.Writer, s keys.Status, verifyOnly int) {
 		name, help string
 		value      uint64
 	}{
-		{"rotations_total", "New keys that were published.", s.Rotations},
-		{"reload_failures_total", "How often a file of keys could not be read again; the old keys stayed in use.", s.Failures},
-		{"state_failures_total", "How often the state could not be written.", s.StateFailures},
+		{"nodeattest_external_signer_rotations_total", "New keys that were published.", s.Rotations},
+		{"nodeattest_external_signer_reload_failures_total", "How often a file of keys could not be read again; the old keys stayed in use.", s.Failures},
+		{"nodeattest_external_signer_state_failures_total", "How often the state could not be written.", s.StateFailures},
 	} {
-		out.Head(prefix+counter.name, promtext.Counter, counter.help)
-		out.Series(prefix+counter.name, float64(counter.value))
+		out.Head(counter.name, promtext.Counter, counter.help)
+		out.Series(counter.name, float64(counter.value))
 	}
 }
 

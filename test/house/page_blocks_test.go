@@ -37,6 +37,7 @@ var blocksOf = map[string]string{
 	"docs/kubeadm.md: sh":             "test/kube.TestKubeadm",
 	"docs/kubeadm.md: yaml":           "kube/program/node.TestKubeadmPage",
 	"docs/library.md: go":             "test/house.TestLibraryPage",
+	"docs/monitoring.md: yaml":        "test/kube.TestAlerts",
 	"docs/programs.md: sh":            "test/kube.TestPrograms",
 	"docs/programs.md: yaml":          "test/kube.TestPrograms",
 	"docs/static-policies.md: sh":     "test/kube.TestManifestWall",
