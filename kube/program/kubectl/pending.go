@@ -36,9 +36,15 @@ func (p *plugin) pending(ctx context.Context, _ string) error {
 	if err != nil {
 		return err
 	}
+	reads := *p
+	if len(found) >= snapshotFrom {
+		if reads.client, err = newSnapshot(ctx, p.client, found); err != nil {
+			return err
+		}
+	}
 	var items []pendingItem
 	for _, one := range found {
-		state, err := p.state(ctx, &one.candidate)
+		state, err := reads.state(ctx, &one.candidate)
 		if err != nil {
 			return err
 		}
