@@ -112,6 +112,9 @@ func (m *Machines) Machine(ctx context.Context, q csr.Question) (*csr.Machine, e
 	return m.listed.Load().Machine(ctx, q)
 }
 
+// Problems is [Listed.Problems] for the inventory as it was last read.
+func (m *Machines) Problems() []error { return m.listed.Load().Problems() }
+
 // WithoutEvidence returns the names of the nodes that cannot attest, sorted.
 func (m *Machines) WithoutEvidence() []string {
 	machines, insecure := m.listed.Load().machines, csr.ProviderOf(csr.SignerClientInsecure)

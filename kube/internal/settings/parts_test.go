@@ -60,7 +60,7 @@ func (f *folder) has(name string, want error) {
 // problems checks that there are as many problems as texts, each with its text.
 func (f *folder) problems(want ...string) {
 	f.t.Helper()
-	all := f.listed.Load().Problems()
+	all := f.Problems()
 	ok := len(all) == len(want)
 	for i := range min(len(all), len(want)) {
 		ok = ok && strings.Contains(all[i].Error(), want[i])
@@ -385,7 +385,7 @@ func TestPartThatGrows(t *testing.T) {
 	grew := false
 	for deadline := time.Now().Add(20 * time.Second); !grew && time.Now().Before(deadline); {
 		f.read()
-		for _, problem := range f.listed.Load().Problems() {
+		for _, problem := range f.Problems() {
 			grew = grew || strings.Contains(problem.Error(), "changed while it was read")
 		}
 		f.has("a", nil)

@@ -39,6 +39,7 @@ func (p *plugin) offline(s *settings.Settings) (*offline, error) {
 	if o.machines, err = s.OpenInventory(); err != nil {
 		return nil, err
 	}
+	p.warn(o.machines.Problems())
 	if p.keyRing != "" {
 		if o.ring, err = p.readRing(); err != nil {
 			return nil, fmt.Errorf("--key-ring: %w", err)

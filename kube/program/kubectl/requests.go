@@ -167,10 +167,18 @@ func (p *plugin) configuration(ctx context.Context) (*configuration, error) {
 	if _, ok := texts[file]; ok && len(problems) != 0 {
 		return nil, fmt.Errorf("ConfigMap %s/%s: %w", p.namespace, configMap, problems[0])
 	}
+	p.warn(problems)
+	return c, nil
+}
+
+// warn reports some problems of an inventory that is used as far as it can be read.
+func (p *plugin) warn(problems []error) {
 	for _, problem := range problems[:min(len(problems), maxShown)] {
 		fmt.Fprintln(p.err, "warning:", problem)
 	}
-	return c, nil
+	if more := len(problems) - maxShown; more > 0 {
+		fmt.Fprintf(p.err, "warning: the inventory has %d more errors\n", more)
+	}
 }
 
 // readParts reads the ConfigMaps that an inventory of several has. A ConfigMap without the key is a part that cannot be
