@@ -152,7 +152,7 @@ func (i *Inventory) unlessPaused(ctx context.Context, why error) error {
 	case err != nil:
 		return refusal.Retry(err)
 	case stays:
-		return refusal.Retry(fmt.Errorf("Cluster %s is paused: %w", i.cluster, why))
+		return refusal.Retry(fmt.Errorf("the Cluster %s/%s is paused: %w", i.namespace, i.cluster, why))
 	}
 	return why
 }
