@@ -68,11 +68,14 @@ func (s *sweep) boundSlot(ctx context.Context, c *comparison, pool types.UID, ob
 // successorOf returns the MachinePool that has the name of a record's former one, which is gone, if the
 // Cluster has another UID than at that time: as clusterctl move and a restored backup leave it. A pool
 // that was made again in the same Cluster has other machines.
-func (i *Inventory) successorOf(pools *foundPools, clusterUID types.UID, object *v1alpha1.AttestedNode, record *membership.Record) *unstructured.Unstructured {
+func (i *Inventory) successorOf(
+	pools *foundPools, clusterUID types.UID, object *v1alpha1.AttestedNode, record *membership.Record,
+) *unstructured.Unstructured {
 	of, _ := originOf(object, record)
 	noted := object.GetAnnotations()[AnnotationClusterUID]
 	p := pools.byName[of.name]
-	if of != (origin{i.namespace, i.cluster, of.name}) || noted == "" || noted == string(clusterUID) || p == nil || p.GetDeletionTimestamp() != nil {
+	if of != (origin{i.namespace, i.cluster, of.name}) || noted == "" || noted == string(clusterUID) ||
+		p == nil || p.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	return p
@@ -133,7 +136,8 @@ func (i *Inventory) slotPool(ctx context.Context, pool types.UID, record *member
 		return nil, failed
 	}
 	if p := i.successorOf(pools, cluster.GetUID(), &object, record); p != nil {
-		return nil, refusal.Retry(fmt.Errorf("node %s has a slot of the MachinePool that was moved as %s, and the record is not adopted yet", record.NodeName, p.GetName()))
+		return nil, refusal.Retry(fmt.Errorf("node %s has a slot of MachinePool %s before it was moved, and the record is not adopted yet",
+			record.NodeName, p.GetName()))
 	}
 	return nil, err
 }

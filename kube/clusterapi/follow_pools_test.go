@@ -328,7 +328,8 @@ func TestSweepPools(t *testing.T) {
 // joinsBy makes the record of the nth machine, with a provider ID.
 func (s *swept) joinsBy(t *testing.T, n int) {
 	t.Helper()
-	claim := membership.Claim{NodeName: fmt.Sprint("node-", n), Machine: identity(n), MachineUID: string(testUID("pool")) + "/" + string(identity(n)), ProviderID: fmt.Sprint("metal://", n)}
+	claim := membership.Claim{NodeName: fmt.Sprint("node-", n), Machine: identity(n),
+		MachineUID: string(testUID("pool")) + "/" + string(identity(n)), ProviderID: fmt.Sprint("metal://", n)}
 	r := s.registry()
 	testkit.Must(r.Bind(t.Context(), testkit.Must(r.Reserve(t.Context(), claim, s.now().Add(time.Minute))), s.now().Add(24*time.Hour), nil))
 }
@@ -344,7 +345,8 @@ func TestSweepPoolNotes(t *testing.T) {
 	for n, id := range []string{"metal://0", ""} {
 		var o v1alpha1.AttestedNode
 		testkit.NoError(t, s.nodes.Get(t.Context(), client.ObjectKey{Name: fmt.Sprint("node-", n)}, &o))
-		want := map[string]string{AnnotationMachine: "fleet/work/pool", AnnotationMachineUID: o.Spec.MachineUID, AnnotationClusterUID: "uid-of-work"}
+		want := map[string]string{AnnotationMachine: "fleet/work/pool", AnnotationMachineUID: o.Spec.MachineUID,
+			AnnotationClusterUID: "uid-of-work"}
 		if id != "" {
 			want[AnnotationProviderID] = id
 		}

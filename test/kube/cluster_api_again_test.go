@@ -13,9 +13,11 @@ import (
 func (f *fleet) standalone(t *testing.T, name string) *fleetMachine {
 	t.Helper()
 	f.home.make(t, object(infraGroup, "v1beta2", "FakeMachine", name, fields{}))
-	f.home.make(t, object(bootstrapGroup, f.version, "KubeadmConfig", name, fields{"joinConfiguration": fields{"nodeRegistration": fields{"name": "node-1"}}}))
+	f.home.make(t, object(bootstrapGroup, f.version, "KubeadmConfig", name, fields{
+		"joinConfiguration": fields{"nodeRegistration": fields{"name": "node-1"}}}))
 	machine := object(coreGroup, f.version, "Machine", name, fields{"clusterName": fleetCluster, "version": "v1.36.3",
-		"bootstrap": fields{"configRef": f.ref(bootstrapGroup, "KubeadmConfig", name)}, "infrastructureRef": f.ref(infraGroup, "FakeMachine", name)})
+		"bootstrap":         fields{"configRef": f.ref(bootstrapGroup, "KubeadmConfig", name)},
+		"infrastructureRef": f.ref(infraGroup, "FakeMachine", name)})
 	machine["metadata"].(fields)["labels"] = fields{coreGroup + "/cluster-name": fleetCluster}
 	f.home.make(t, machine)
 	m := &f.machines(t, 1)[0]
@@ -85,7 +87,8 @@ func TestAgain(t *testing.T) {
 	if ok, note := joins(other, second); ok || !strings.HasPrefix(note, "NotAMember") {
 		t.Errorf("another TPM: approved %t, %s", ok, note)
 	}
-	f.newOperator(t).run(t, "rebind node-1 --machine "+identity(t, second)+" --replaces "+identity(t, first)+" --without-inventory", "node node-1 is machine "+identity(t, second))
+	f.newOperator(t).run(t, "rebind node-1 --machine "+identity(t, second)+" --replaces "+identity(t, first)+" --without-inventory",
+		"node node-1 is machine "+identity(t, second))
 	if ok, note := joins(other, second); !ok {
 		t.Errorf("another TPM, rebound: %s", note)
 	}

@@ -43,7 +43,8 @@ func buildSweeping(t *testing.T) string {
 		t.Fatal(err)
 	}
 	program := filepath.Join(dir, "controller")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay="+controlplane.Write(t, dir, "overlay.json", overlay), "-o", program, "./cmd/node-attestation-controller")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay="+controlplane.Write(t, dir, "overlay.json", overlay),
+		"-o", program, "./cmd/node-attestation-controller")
 	cmd.Dir, cmd.Env = filepath.Join(root, "kube"), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
@@ -77,14 +78,16 @@ func newHerd(t *testing.T, machines int) *herd {
 	}
 	ref := fields{"apiGroup": infraGroup, "kind": "FakeCluster", "name": fleetCluster}
 	h.home.make(t, object(coreGroup, h.version, "Cluster", fleetCluster, fields{"infrastructureRef": ref}))
+	scope := membership.Scope{Cluster: h.clusterID(t), Road: attest.RoadEK, IdentityClass: "RSA-2048"}
 	var err error
-	if h.records, err = registry.New(membership.Scope{Cluster: h.clusterID(t), Road: attest.RoadEK, IdentityClass: "RSA-2048"}, h.admin, h.admin, registry.Options{}); err != nil {
+	if h.records, err = registry.New(scope, h.admin, h.admin, registry.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range machines {
 		name := fmt.Sprintf("node-%d", n)
 		m := h.create(t, name, nil)
-		reserved, err := h.records.Reserve(t.Context(), membership.Claim{NodeName: name, Machine: herdIdentity(n), MachineUID: string(m.GetUID())}, time.Now().Add(time.Minute))
+		claim := membership.Claim{NodeName: name, Machine: herdIdentity(n), MachineUID: string(m.GetUID())}
+		reserved, err := h.records.Reserve(t.Context(), claim, time.Now().Add(time.Minute))
 		if err == nil {
 			_, err = h.records.Bind(t.Context(), reserved, time.Now().Add(time.Hour), nil)
 		}
@@ -186,7 +189,8 @@ func (h *herd) left(t *testing.T) (gone, lost []string) {
 		}
 	}
 	for name, m := range h.machines {
-		if n := records[name]; n == nil || n.Spec.State != v1alpha1.NodeBound || n.Spec.MachineUID != string(m.GetUID()) || n.Spec.Pending != nil {
+		n := records[name]
+		if n == nil || n.Spec.State != v1alpha1.NodeBound || n.Spec.MachineUID != string(m.GetUID()) || n.Spec.Pending != nil {
 			lost = append(lost, name)
 		}
 	}
@@ -248,13 +252,15 @@ func TestSweepKilled(t *testing.T) {
 		seen := h.awaitWrites(at)
 		r.kill(t)
 		gone, lost := h.left(t)
-		t.Logf("kill %d after write %d of %d: %d records of gone Machines are left, %d wait for their adoption", k+1, seen, at, len(gone), len(lost))
+		t.Logf("kill %d after write %d of %d: %d records of gone Machines are left, %d wait for their adoption",
+			k+1, seen, at, len(gone), len(lost))
 		if err := r.launch(); err != nil {
 			t.Fatal(err)
 		}
 		settles()
 	}
-	t.Logf("%d Machines deleted and %d replaced, %d kills: after each of them every record was soon that of its Machine", deleted, replaced, kills)
+	t.Logf("%d Machines deleted and %d replaced, %d kills: after each of them every record was soon that of its Machine",
+		deleted, replaced, kills)
 	if len(h.wrong) != 0 {
 		t.Errorf("released although their Machines were there: %q", h.wrong)
 	}

@@ -108,8 +108,9 @@ func (f *fleet) clusterctl(t *testing.T, args ...string) {
 }
 
 // movedKinds are the kinds of objects that clusterctl moves, of the fleet.
-var movedKinds = [][2]string{{coreGroup, "Cluster"}, {coreGroup, "MachineDeployment"}, {coreGroup, "MachineSet"}, {coreGroup, "Machine"}, {coreGroup, "MachinePool"},
-	{bootstrapGroup, "KubeadmConfig"}, {infraGroup, "FakeMachine"}, {infraGroup, "FakeMachinePool"}, {infraGroup, "FakeCluster"}}
+var movedKinds = [][2]string{{coreGroup, "Cluster"}, {coreGroup, "MachineDeployment"}, {coreGroup, "MachineSet"}, {coreGroup, "Machine"},
+	{coreGroup, "MachinePool"}, {bootstrapGroup, "KubeadmConfig"}, {infraGroup, "FakeMachine"}, {infraGroup, "FakeMachinePool"},
+	{infraGroup, "FakeCluster"}}
 
 // counts returns how many objects of each kind the management cluster has.
 func (f *fleet) counts(t *testing.T) map[string]int {
@@ -131,9 +132,11 @@ func (f *fleet) counts(t *testing.T) map[string]int {
 func (f *fleet) poolOfOne(t *testing.T, name string) (pool *unstructured.Unstructured, token string) {
 	t.Helper()
 	f.home.make(t, object(infraGroup, "v1beta2", "FakeMachinePool", name, fields{}))
-	f.home.make(t, object(bootstrapGroup, f.version, "KubeadmConfig", name, fields{"joinConfiguration": fields{"nodeRegistration": fields{"name": "{{ ds.meta_data.local_hostname }}"}}}))
+	f.home.make(t, object(bootstrapGroup, f.version, "KubeadmConfig", name, fields{
+		"joinConfiguration": fields{"nodeRegistration": fields{"name": "{{ ds.meta_data.local_hostname }}"}}}))
 	pool = f.home.make(t, object(coreGroup, f.version, "MachinePool", name, fields{"clusterName": fleetCluster, "replicas": int64(1),
-		"template": fields{"spec": fields{"clusterName": fleetCluster, "version": "v1.36.3", "bootstrap": fields{"configRef": f.ref(bootstrapGroup, "KubeadmConfig", name)},
+		"template": fields{"spec": fields{"clusterName": fleetCluster, "version": "v1.36.3",
+			"bootstrap":         fields{"configRef": f.ref(bootstrapGroup, "KubeadmConfig", name)},
 			"infrastructureRef": f.ref(infraGroup, "FakeMachinePool", name)}}}))
 	config := &unstructured.Unstructured{Object: object(bootstrapGroup, f.version, "KubeadmConfig", name, nil)}
 	eventually(t, func() error {
@@ -272,7 +275,8 @@ func (f *movable) checkMoved(t *testing.T, from *movable, before map[string]*v1a
 			t.Fatal(err)
 		}
 		want := strings.Replace(from.uids[n], string(from.owners[n].GetUID()), string(of.GetUID()), 1)
-		if got := now[m.name].Spec; got.MachineUID != want || want == from.uids[n] || got.Machine != before[m.name].Spec.Machine || got.State != v1alpha1.NodeBound {
+		got := now[m.name].Spec
+		if got.MachineUID != want || want == from.uids[n] || got.Machine != before[m.name].Spec.Machine || got.State != v1alpha1.NodeBound {
 			t.Errorf("the record of %s is %+v, want Machine UID %s and machine %s", m.name, got, want, before[m.name].Spec.Machine)
 		}
 		t.Logf("%s renewed %d times, and failed: %q", m.name, m.since(time.Time{}), m.failures())
@@ -317,7 +321,8 @@ func (f *movable) checkDenials(t *testing.T) {
 			audited++
 		}
 	}
-	if t.Logf("%d decisions in the audit log: %d approved, %d challenged, %d denied", audited, approved, challenges, denied); audited != approved+challenges+denied {
+	t.Logf("%d decisions in the audit log: %d approved, %d challenged, %d denied", audited, approved, challenges, denied)
+	if audited != approved+challenges+denied {
 		t.Error("the audit log has another number of decisions")
 	}
 }
