@@ -32,6 +32,7 @@ var blocksOf = map[string]string{
 	"docs/external-signer.md: yaml":   "test/externalsigner.TestThereAndBack",
 	"docs/getting-started.md: sh":     "test/kube.TestGettingStarted",
 	"docs/getting-started.md: text":   "test/kube.TestGettingStarted",
+	"docs/install.md: sh":             "test/kube.TestInstall",
 	"docs/kinds-of-evidence.md: yaml": "kube/internal/settings.TestKindsPage",
 	"docs/kinds-of-evidence.md: sh":   "kube/program/node.TestPasswordPage",
 	"docs/kubeadm.md: sh":             "test/kube.TestKubeadm",

@@ -142,12 +142,19 @@ func (m *member) kubeadmJoin(t *testing.T, token, runtime, commands string) {
 // has it, and runs the controller's Deployment until it is ready.
 func (c *cluster) deploy(t *testing.T, device *tpmsim.TPM, nodeName string, components ...string) *process {
 	t.Helper()
-	ports, root := controlplane.FreePorts(t, 4), t.TempDir()
+	ports := controlplane.FreePorts(t, 4)
 	folder := overlay(t, c.nodeOn(t, device, nodeName), ports, components...)
-	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: root, kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
+	k := &operator{kubectl: filepath.Join(controlplane.Binaries(t), "kubectl"), dir: t.TempDir(), kubeconfig: c.kubeconfig(t, "admin.kubeconfig", "admin", "system:masters")}
 	if _, err := k.plain(t.Context(), "apply", "-k", folder, "--validate=strict"); err != nil {
 		t.Fatal(err)
 	}
+	return c.runDeployment(t, ports[1])
+}
+
+// runDeployment acts as a kubelet with a pod of the controller's Deployment, and waits until its program is ready.
+func (c *cluster) runDeployment(t *testing.T, healthPort string) *process {
+	t.Helper()
+	root := t.TempDir()
 	program := controlplane.Write(t, root, controller.DefaultName, controlplane.Read(t, buildProgram(t, controller.DefaultName)))
 	for _, path := range []string{root, program} { // for another user
 		if err := os.Chmod(path, 0o755); err != nil {
@@ -155,6 +162,6 @@ func (c *cluster) deploy(t *testing.T, device *tpmsim.TPM, nodeName string, comp
 		}
 	}
 	p := c.startDeployment(t, controller.DefaultName, root)
-	p.ready(t, func() error { return controlplane.Healthy("http://127.0.0.1:" + ports[1] + "/readyz") })
+	p.ready(t, func() error { return controlplane.Healthy("http://127.0.0.1:" + healthPort + "/readyz") })
 	return p
 }

@@ -68,14 +68,20 @@ var (
 // they say has to be.
 func (m *member) install(t *testing.T, token string, files map[string]string) {
 	t.Helper()
-	m.put(t, "/etc/kubernetes/ek-chain.pem", 0o644, controlplane.CertificatePEM(m.device.CA().EKIntermediate()))
-	change := strings.NewReplacer(append(slices.Clone(m.change), "nodeName: node-1", "nodeName: "+m.name, "/dev/tpmrm0\n", "/run/tpm/"+filepath.Base(m.device.TCTI())+"\n",
-		`intermediates: ""`, "intermediates: /etc/kubernetes/ek-chain.pem", "lifetime: 24h", "lifetime: 10m",
-		"https://control-plane.example:6443", m.c.url, `token: ""`, "token: "+token)...)
+	change := m.changes(t, token)
 	for name, path := range files {
 		m.put(t, path, 0o600, []byte(change.Replace(string(read(t, filepath.Join("..", "..", "kube", "deploy", "node", name))))))
 	}
 	m.run(t, "systemctl daemon-reload")
+}
+
+// changes writes the CA of the machine's TPM, and returns the changes to files of kube/deploy/node.
+func (m *member) changes(t *testing.T, token string) *strings.Replacer {
+	t.Helper()
+	m.put(t, "/etc/kubernetes/ek-chain.pem", 0o644, controlplane.CertificatePEM(m.device.CA().EKIntermediate()))
+	return strings.NewReplacer(append(slices.Clone(m.change), "nodeName: node-1", "nodeName: "+m.name, "/dev/tpmrm0\n", "/run/tpm/"+filepath.Base(m.device.TCTI())+"\n",
+		`intermediates: ""`, "intermediates: /etc/kubernetes/ek-chain.pem", "lifetime: 24h", "lifetime: 10m",
+		"https://control-plane.example:6443", m.c.url, `token: ""`, "token: "+token)...)
 }
 
 // joins follows the page: it installs the node's files and has kubeadm join.

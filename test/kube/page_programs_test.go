@@ -20,7 +20,7 @@ func TestPrograms(t *testing.T) {
 	for _, command := range p.commands(t) {
 		s.run(t, strings.ReplaceAll(command, " /usr/local/", " "+local+"/"))
 	}
-	for program, say := range map[string]string{"kubectl-nodeattest": "rebind", "kubelet-authenticator": "status"} {
+	for program, say := range map[string]string{"kubectl-nodeattest": "rebind", "kubelet-authenticator": "status", "external-jwt-signer": "kubeadm-patch"} {
 		if out := s.run(t, filepath.Join(local, "bin", program)+" --help"); !strings.Contains(out, say) {
 			t.Errorf("%s --help: %s, want it to speak of %q", program, out, say)
 		}
@@ -28,12 +28,17 @@ func TestPrograms(t *testing.T) {
 	testImages(t, s, images)
 	// The published files have their licences with them.
 	folder := s.run(t, "ls dist/nodeattest-v0.0.0-dev-linux-amd64")
-	for _, file := range []string{"LICENSE", "THIRD_PARTY", "sbom.cdx.json", "node"} {
+	for _, file := range []string{"LICENSE", "THIRD_PARTY", "sbom.cdx.json", "node", "external-signer"} {
 		if !strings.Contains(folder, file) {
 			t.Errorf("no %s in %s", file, folder)
 		}
 	}
 	first := s.run(t, "cat dist/SHA256SUMS")
+	for _, file := range []string{"kubelet-authenticator-v0.0.0-dev-amd64.deb", "install-observe.yaml", "install-enforce.yaml"} {
+		if !strings.Contains(first, "  "+file+"\n") {
+			t.Errorf("no sum of %s", file)
+		}
+	}
 	if again := s.run(t, "cd .. && git clone -q https://github.com/nodeattest/nodeattest other && cd other && ARCHES=amd64 scripts/release.sh v0.0.0-dev dist >/dev/null && cat dist/SHA256SUMS"); again != first {
 		t.Errorf("another clone of the same commit has other sums:\n%s\n%s", first, again)
 	}
