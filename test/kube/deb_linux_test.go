@@ -38,7 +38,7 @@ func (b *box) withDocs(t *testing.T) {
 	b.run(t, "mount -t tmpfs none /usr/share/doc")
 }
 
-// dpkgState is what a package must leave alone: configuration, keys, passwords and drop-ins.
+// dpkgState prints the files that a package must leave alone: configuration, keys, passwords and drop-ins.
 const dpkgState = "cd /; sha256sum /etc/kubernetes/* /var/lib/kubelet-authenticator/kept.pem /var/lib/nodeattest-tpm/* /etc/systemd/system/kubelet-authenticator.service.d/*; " +
 	"stat -c '%a %U %n' /etc/kubernetes/* /var/lib/kubelet-authenticator/kept.pem /var/lib/nodeattest-tpm/*"
 
@@ -109,7 +109,7 @@ systemctl --no-block start kubelet-authenticator`)
 	stayed("a purge")
 }
 
-// is holds the outputs of commands, without space around them, to what they must be.
+// is holds the outputs of commands, without space around them, to the right ones.
 func (m *member) is(t *testing.T, want map[string]string) {
 	t.Helper()
 	for command, want := range want {
@@ -131,7 +131,7 @@ func (m *member) mainPID(t *testing.T, before string) (now string) {
 	return now
 }
 
-// installExamples copies the package's examples as docs/install.md does, and changes in them what has to be.
+// installExamples copies the package's examples as docs/install.md does, and makes the changes that a machine needs.
 func (m *member) installExamples(t *testing.T, token string) {
 	t.Helper()
 	blocks := partOfPage(t, "install.md", "sh").steps(t, "A node")

@@ -88,7 +88,7 @@ func (w *manifestWall) renders(t *testing.T, patch string) {
 	w.shell.run(t, "set -o pipefail\n"+w.page.take(t, "1. Make the files", "sh"))
 }
 
-// ready makes what the attempts need: the objects of kube/deploy, users and a record.
+// ready applies kube/deploy, and makes the users and the record of the attempts.
 func (w *manifestWall) ready(t *testing.T) {
 	t.Helper()
 	w.namespaces(t)
@@ -104,7 +104,7 @@ func (w *manifestWall) ready(t *testing.T) {
 // staticPolicies are the policies on the disk.
 var staticPolicies = []string{"node-attestation", "node-attestation-approval", "node-attestation-metadata", "node-attestation-records", "node-attestation-signing"}
 
-// tries does what the policy of a name refuses.
+// tries makes a request that the policy of a name refuses.
 func (w *manifestWall) tries(policy string) error {
 	object, ctx := w.request.DeepCopy(), context.Background()
 	switch policy {
@@ -125,7 +125,7 @@ func (w *manifestWall) tries(policy string) error {
 	}
 }
 
-// refused is an error unless a policy on the disk refuses what it is for.
+// refused is an error unless a policy on the disk refuses its request.
 func (w *manifestWall) refused(policy string) error {
 	err := w.tries(policy)
 	if want := "ValidatingAdmissionPolicy '" + policy + ".static.k8s.io'"; !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {

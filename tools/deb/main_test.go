@@ -87,7 +87,7 @@ func TestPackage(t *testing.T) {
 	}
 }
 
-// TestRefused: a malformed version, another architecture and a folder without a file are refused.
+// TestRefused: an invalid version, another architecture and a folder without a file are refused.
 func TestRefused(t *testing.T) {
 	folder := archive(t)
 	for want, args := range map[string][]string{

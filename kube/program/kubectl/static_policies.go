@@ -111,7 +111,7 @@ func appendObject[T any](objects []T, document []byte) ([]T, error) {
 	return append(objects, object), err
 }
 
-// staticObject is a policy or binding with what a file on the API server's disk needs.
+// staticObject is a policy or binding, with the members of a file on the API server's disk.
 type staticObject struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        staticName `json:"metadata"`
