@@ -7,6 +7,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -58,11 +59,12 @@ func render(folder string, components []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text := "resources: [" + base + "]\ncomponents:\n"
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "resources: [%s]\ncomponents:\n", base)
 	for _, name := range components {
-		text += "  - " + base + "/" + name + "\n"
+		fmt.Fprintf(&text, "  - %s/%s\n", base, name)
 	}
-	if err = os.WriteFile(filepath.Join(above, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+	if err = os.WriteFile(filepath.Join(above, "kustomization.yaml"), text.Bytes(), 0o600); err != nil {
 		return nil, err
 	}
 	options := krusty.MakeDefaultOptions()
