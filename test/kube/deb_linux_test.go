@@ -39,8 +39,8 @@ func (b *box) withDocs(t *testing.T) {
 }
 
 // dpkgState prints the files that a package must leave alone: configuration, keys, passwords and drop-ins.
-const dpkgState = "cd /; sha256sum /etc/kubernetes/* /var/lib/kubelet-authenticator/kept.pem /var/lib/nodeattest-tpm/* /etc/systemd/system/kubelet-authenticator.service.d/*; " +
-	"stat -c '%a %U %n' /etc/kubernetes/* /var/lib/kubelet-authenticator/kept.pem /var/lib/nodeattest-tpm/*"
+const dpkgState = "find /etc/kubernetes /var/lib/nodeattest-tpm /var/lib/kubelet-authenticator/kept.pem /etc/systemd/system/kubelet-authenticator.service.d -type f | sort | " +
+	"xargs -I FILE sh -c 'sha256sum FILE; stat -c \"%a %U\" FILE'"
 
 // TestDeb installs, upgrades, removes and purges the package of the kubelet-authenticator on a machine with
 // systemd. It enables nothing, and loses no key, no configuration and no drop-in.
@@ -67,6 +67,7 @@ func TestDeb(t *testing.T) {
 	})
 
 	m.installExamples(t, "")
+	m.put(t, "/etc/kubernetes/pki/ca.crt", 0o644, controlplane.CertificatePEM(controlplane.NewAuthority(t).Cert))
 	m.run(t, `mkdir -p /etc/systemd/system/kubelet-authenticator.service.d /var/lib/kubelet-authenticator /var/lib/nodeattest-tpm
 printf '[Service]\nEnvironment=A=b\n' >/etc/systemd/system/kubelet-authenticator.service.d/mine.conf
 (umask 077; echo key >/var/lib/kubelet-authenticator/kept.pem; echo password >/var/lib/nodeattest-tpm/endorsement-password)
