@@ -18,7 +18,7 @@ type figure struct {
 }
 
 // oldestLeft is the rest, in seconds, of a certificate of 24 hours that was to be renewed at the earliest time, at 65 %
-// of the lifetime, when the API server went away, after another third.
+// of the lifetime, when the control plane went away, after another third.
 const oldestLeft = (1 - 0.65 - 1.0/3) * 24 * 3600
 
 // each is an amount for each certificate that came in the phase.
@@ -56,7 +56,7 @@ var tabled = []struct {
 		[]figure{figSeconds, figRequests, figAsked, figWrites, figBytes, figServer, figMemory, figEtcd, figManager, figOurs, figOurMB}},
 	{phaseRenew, "Each renews once, when it is due",
 		[]figure{figAsked, figWrites, figBytes, figServer, figMemory, figEtcd, figManager, figOurs, figOurMB}},
-	{phaseStorm, "The API server comes back after a third of a lifetime, and all renewals are due",
+	{phaseStorm, "The control plane comes back after a third of a lifetime, and all renewals are due",
 		[]figure{figSeconds, figLeft, figRequests, figServer, figMemory, figManager, figOurs, figOurMB}},
 }
 

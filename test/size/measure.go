@@ -23,7 +23,7 @@ func (p *program) used() usage {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pid := p.cmd.Process.Pid
-	u := usage{CPU: (p.before + processorTime(pid)).Seconds()}
+	u := usage{CPU: (p.before + p.spent()).Seconds()}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil { // it has ended
 		return u
@@ -35,6 +35,16 @@ func (p *program) used() usage {
 		}
 	}
 	return u
+}
+
+// spent is the processor time of the last process, even if it has ended. The caller holds the lock.
+func (p *program) spent() time.Duration {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+	default:
+		return processorTime(p.cmd.Process.Pid)
+	}
 }
 
 // processorTime is that of a process, or 0 if it has ended.

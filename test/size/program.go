@@ -21,7 +21,7 @@ type program struct {
 	cmd     *exec.Cmd
 	done    chan struct{} // closed when it has ended
 	stopped bool
-	before  time.Duration // processor time of the processes that have ended
+	before  time.Duration // processor time of the processes before this one
 }
 
 // start starts a program whose output goes to a log in the cluster's folder, and ends it with the run.
@@ -50,6 +50,9 @@ func (p *program) launch() error {
 	cmd.Dir, cmd.Env = p.c.dir, append(os.Environ(), p.env...)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.cmd != nil {
+		p.before += p.spent()
+	}
 	p.cmd, p.done = cmd, done
 	p.stopped = false
 	return controlplane.Start(cmd, out, done)
@@ -71,14 +74,6 @@ func (p *program) stop() {
 	p.mu.Unlock()
 	_ = cmd.Process.Kill() // it may have ended
 	<-done
-	p.took(cmd)
-}
-
-// took adds the processor time of a process that has ended.
-func (p *program) took(cmd *exec.Cmd) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.before += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
 // crash ends the process at once, as a crash: keep starts it again.
@@ -96,17 +91,20 @@ func (p *program) keep(pause time.Duration) {
 			p.mu.Lock()
 			cmd, done := p.cmd, p.done
 			p.mu.Unlock()
-			<-done
-			p.mu.Lock()
-			stopped := p.stopped
-			p.mu.Unlock()
-			if stopped {
-				return
-			}
-			p.took(cmd)
 			select {
 			case <-p.c.t.Context().Done():
+				return
+			case <-done:
+			}
+			select {
+			case <-p.c.t.Context().Done():
+				return
 			case <-time.After(pause):
+			}
+			p.mu.Lock()
+			again := p.cmd == cmd && !p.stopped
+			p.mu.Unlock()
+			if again {
 				_ = p.launch() // and if it fails, in the next turn
 			}
 		}

@@ -23,7 +23,7 @@ const (
 const (
 	phaseJoin     = "join"     // all nodes start at once
 	phaseRenew    = "renew"    // each node renews once, when it is due
-	phaseStorm    = "storm"    // the API server comes back after a third of a lifetime, when all renewals are due
+	phaseStorm    = "storm"    // the control plane comes back after a third of a lifetime, when all renewals are due
 	phaseRestart  = "restart"  // all renew at once, and the controller that leads is killed in the middle
 	phaseThrottle = "throttle" // all renew at once, while the API server answers 429
 )
@@ -102,13 +102,16 @@ func begin(t testing.TB, o options) {
 	}
 }
 
-// storm takes the API server away, and has all nodes renew meanwhile: after a third of a lifetime the
-// renewals of all of them can be due, and their pauses are the longest. The phase is the time after the API
-// server is ready again until all have renewed.
+// storm takes all programs of the control plane but etcd away, and has all nodes renew meanwhile: after a third
+// of a lifetime the renewals of all of them can be due, and their pauses are the longest. The phase is the
+// time after the API server is ready again, and the others have been started, until all have renewed.
 func (r *run) storm() {
 	away := min(r.lifetime/3, longestAway)
-	r.t.Logf("%d nodes, %s: the API server goes away for %s", r.nodes, r.way, away)
-	r.c.server.stop()
+	r.t.Logf("%d nodes, %s: the control plane goes away for %s", r.nodes, r.way, away)
+	others := append([]*program{r.c.manager}, r.controllers...)
+	for _, p := range append(others, r.c.server) {
+		p.stop()
+	}
 	since := time.Now()
 	r.fleet.all()
 	select {
@@ -117,6 +120,9 @@ func (r *run) storm() {
 	}
 	r.c.check(r.c.server.launch())
 	r.c.server.ready(r.c.serves)
+	for _, p := range others {
+		r.c.check(p.launch())
+	}
 	r.phase(measured{name: phaseStorm, of: r.fleet.nodes, since: since})
 }
 
@@ -162,7 +168,8 @@ func (r *run) phase(m measured) {
 		p.resetPeak()
 	}
 	r.fleet.failures()
-	before, own, crashes := r.read(), processorTime(os.Getpid()), r.crashes
+	before, crashes := r.read(), r.crashes
+	own := processorTime(os.Getpid())
 	what := fmt.Sprintf("%d nodes, %s, %s", r.nodes, r.way, m.name)
 	r.t.Logf("%s: begins, for %d nodes", what, len(m.of))
 	began := time.Now()
