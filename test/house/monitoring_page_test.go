@@ -15,7 +15,7 @@ import (
 
 const monitoringPage = "docs/monitoring.md"
 
-// watched is what an operator of the programs watches, by the first cell of the tables' heads.
+// watched are the names that an operator watches, by the first cell of the tables' heads.
 type watched struct{ metric, reason, log map[string]bool }
 
 // TestMonitoringPage: the tables have each metric of the programs, each reason of an Event that is no check's,
@@ -112,8 +112,8 @@ func monitoringProblems(t *testing.T, root, page, rules string) (problems []stri
 	return problems
 }
 
-// watchedIn finds what the code of the programs has: what the page must have, and what it may have, which is the
-// lines of every level.
+// watchedIn finds the names in the code of the programs: the page has all of must, and the log lines of
+// every level, may, can stand there.
 func watchedIn(t *testing.T, root string) (must, may watched) {
 	t.Helper()
 	must = watched{map[string]bool{}, map[string]bool{}, map[string]bool{}}

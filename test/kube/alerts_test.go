@@ -30,8 +30,8 @@ import (
 // 0.6 s. The scrapes are 0.5 s apart, and a certificate lasts a minute.
 const alertsFaster = 100
 
-// alertPanels are the panels of the dashboard, by the scenario that they are for; those of others have series that
-// the test makes up.
+// alertPanels are the panels of the dashboard, by the scenario that they are for; the test makes up the series of
+// the programs that it does not run.
 var alertPanels = map[string][]string{
 	"join": {"Decisions a second", "Time of a decision", "Challenges a second", "Nodes by their certificate", "Ready, by check", "Leader", "Age of the challenge key",
 		"On the nodes: least left of a certificate", "On the nodes: attempts a second"},
@@ -71,6 +71,10 @@ func TestAlerts(t *testing.T) {
 		for n := range 2 {
 			a.joinNode(t, n)
 		}
+		a.seen(t, `nodeattest_node_attempts_total{result="obtained"} > 0`, `nodeattest_decisions_total{verdict="approve"}`, `nodeattest_challenges_total{state="answered"}`)
+		if _, stderr, err := a.nodes[0].run(t.Context(), "rotate"); err != nil { // a rate is that of a second value
+			t.Fatal(err, stderr)
+		}
 	})
 	a.missing = time.Now().Add(35 * time.Second)
 	if err := a.devices[1].Close(); err != nil { // the machine's TPM fails
@@ -79,6 +83,7 @@ func TestAlerts(t *testing.T) {
 	a.scenario(t, "refusal", func() {
 		stranger := a.startNode(t, "node-3", tpmsim.Swtpm(t, tpmsim.Options{CA: a.devices[0].CA(), PersistEKs: true}))
 		a.fires(t, "NodeAttestationRefusals")
+		a.panels(t, "refusal") // which takes a second refusal
 		stranger.stop(t)
 	}, "NodeAttestationRefusals")
 	a.scenario(t, "flood", func() {
@@ -214,7 +219,7 @@ func (a *alerting) joinNode(t *testing.T, n int) {
 	}
 }
 
-// fires waits until exactly these alerts fire, and those that another fault explains.
+// fires waits until exactly these alerts fire, and possibly the missed renewal's.
 func (a *alerting) fires(t *testing.T, alerts ...string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -254,6 +259,19 @@ func (a *alerting) scenario(t *testing.T, name string, run func(), alerts ...str
 	t.Logf("%s: %q, %s", name, alerts, time.Since(began).Round(100*time.Millisecond))
 }
 
+// seen waits until Prometheus has series for each expression.
+func (a *alerting) seen(t *testing.T, exprs ...string) {
+	t.Helper()
+	for _, expr := range exprs {
+		eventually(t, func() error {
+			if len(a.server.Query(t, expr)) == 0 {
+				return fmt.Errorf("%s: %w", expr, errNotYet)
+			}
+			return nil
+		})
+	}
+}
+
 // panels waits until each query of the panels for a scenario has a value above zero.
 func (a *alerting) panels(t *testing.T, scenario string) {
 	t.Helper()
@@ -278,7 +296,7 @@ func (a *alerting) panels(t *testing.T, scenario string) {
 // pageMetric is a metric of the page with its labels.
 var pageMetric = regexp.MustCompile("(?m)^\\| `(nodeattest_[a-z0-9_]+)(?:\\{([a-z_,]+)\\})?` \\|")
 
-// onPage compares the metrics of the programs, with their labels, with those of the page.
+// onPage compares the metrics of the programs, with their labels, with the page's.
 func (a *alerting) onPage(t *testing.T) {
 	t.Helper()
 	page := map[string]string{}

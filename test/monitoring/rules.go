@@ -25,7 +25,7 @@ func Read(t testing.TB, name string) string {
 	return string(text)
 }
 
-// durations are those of rules and queries: a range, an offset, and for how long an alert must hold.
+// durations matches the durations of rules and queries: a range, an offset, and for how long an alert must hold.
 var durations = regexp.MustCompile(`(\[|offset |for: )([0-9]+)([smhd])\b`)
 
 // Faster divides every duration of rules or queries by a factor, so that a test need not wait for minutes.

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// healthy are the series of programs that do their work, in the notation of promtool: a value, and what is added
-// to it each minute for two hours. Time begins at 0.
+// healthy are the series of programs that do their work, in the notation of promtool: a value, and the amount
+// by which it grows each minute for two hours. Time begins at 0.
 var healthy = map[string]string{
 	`nodeattest_decisions_total{message="hello",verdict="deny",reason="AttestationChallenge"}`: "0+1x120",
 	`nodeattest_decisions_total{message="answer",verdict="approve",reason="RequestAccepted"}`:  "0+1x120",
@@ -62,8 +62,8 @@ var healthy = map[string]string{
 	`nodeattest_external_signer_state_failures_total{}`:                                        "1x120",
 }
 
-// faults are the series that each alert is for, in the place of those of the same name that are healthy; "-" is
-// one that is missing.
+// faults are the series that each alert is for, in the place of the healthy ones of the same name; "-" is a
+// missing one.
 var faults = []struct {
 	alert  string
 	series map[string]string

@@ -88,7 +88,7 @@ type Panel struct {
 	Targets []struct{ Expr string }
 }
 
-// Panels returns those of the shipped dashboard.
+// Panels returns the panels of the shipped dashboard.
 func Panels(t testing.TB) []Panel {
 	t.Helper()
 	var dashboard struct{ Panels []Panel }
