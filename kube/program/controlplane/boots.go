@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/controller"
@@ -50,13 +51,19 @@ type boots struct {
 	counted *prometheus.CounterVec
 
 	mu      sync.Mutex
-	waiting map[string]*v1alpha1.MeasuredBoot // by node name
-	resume  time.Time                         // when writing goes on after a failure
+	waiting map[bootOf]*v1alpha1.MeasuredBoot
+	resume  time.Time // when writing goes on after a failure
+}
+
+// bootOf says whose boot waits: another machine that asks for the node's name replaces none.
+type bootOf struct {
+	node    string
+	machine attest.Identity
 }
 
 // newBoots makes one that registers its counter.
 func newBoots(reader client.Reader, writer client.SubResourceClientConstructor, r prometheus.Registerer) (*boots, error) {
-	b := &boots{reader: reader, writer: writer, now: time.Now, waiting: map[string]*v1alpha1.MeasuredBoot{}, counted: prometheus.NewCounterVec(prometheus.CounterOpts{
+	b := &boots{reader: reader, writer: writer, now: time.Now, waiting: map[bootOf]*v1alpha1.MeasuredBoot{}, counted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nodeattest_boots_total",
 		Help: "Answers of TPMs whose boot was judged, admitted or refused, by tpm.secureBoot (on, off, unknown, or unasked) and by tpm.goodPCRs (good, other, or unasked).",
 	}, []string{"secure_boot", "pcrs"})}
@@ -113,8 +120,9 @@ func (b *boots) take(node string, boot *settings.Boot, asked bool) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.waiting[node]; known || len(b.waiting) < maxBoots {
-		b.waiting[node] = b.stored(boot)
+	of := bootOf{node, boot.Machine}
+	if _, known := b.waiting[of]; known || len(b.waiting) < maxBoots {
+		b.waiting[of] = b.stored(boot)
 	}
 }
 
@@ -151,33 +159,45 @@ func (b *boots) Start(ctx context.Context) error { //goroutine: the API server's
 	return nil
 }
 
+// errChanging: the record is about to change.
+var errChanging = errors.New("a change of the record is under way")
+
 // write writes boots that wait. After a failure it stops for a while, so that an API server in trouble
 // has one more request a minute.
 func (b *boots) write(ctx context.Context) {
+	again := map[bootOf]*v1alpha1.MeasuredBoot{} // in the next round
+	defer func() {
+		for of, boot := range again {
+			b.later(of, boot, false)
+		}
+	}()
 	for range bootsAtATime {
-		node, boot := b.next()
+		of, boot := b.next()
 		if boot == nil {
 			return
 		}
-		err := b.writeOne(ctx, node, boot)
+		err := b.writeOne(ctx, of.node, boot)
 		if err == nil {
 			continue
 		}
-		conflict := apierrors.IsConflict(err)
-		b.later(node, boot, !conflict)
-		if !conflict && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "failed to write the boot of a node into the status of its AttestedNode; no decision depends on it, and it is written again", "node", node)
+		if apierrors.IsConflict(err) || errors.Is(err, errChanging) {
+			again[of] = boot
+			continue
+		}
+		b.later(of, boot, true)
+		if ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "failed to write the boot of a node into the status of its AttestedNode; no decision depends on it, and it is written again", "node", of.node)
 		}
 		return
 	}
 }
 
 // later has a boot wait again, unless there is a newer one.
-func (b *boots) later(node string, boot *v1alpha1.MeasuredBoot, pause bool) {
+func (b *boots) later(of bootOf, boot *v1alpha1.MeasuredBoot, pause bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, newer := b.waiting[node]; !newer {
-		b.waiting[node] = boot
+	if _, newer := b.waiting[of]; !newer {
+		b.waiting[of] = boot
 	}
 	if pause {
 		b.resume = b.now().Add(bootsPause)
@@ -185,21 +205,31 @@ func (b *boots) later(node string, boot *v1alpha1.MeasuredBoot, pause bool) {
 }
 
 // next takes out one that waits; nil for none.
-func (b *boots) next() (string, *v1alpha1.MeasuredBoot) {
+func (b *boots) next() (bootOf, *v1alpha1.MeasuredBoot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.now().Before(b.resume) {
-		return "", nil
+		return bootOf{}, nil
 	}
-	for node, boot := range b.waiting { // in no order
-		delete(b.waiting, node)
-		return node, boot
+	for of, boot := range b.waiting { // in no order
+		delete(b.waiting, of)
+		return of, boot
 	}
-	return "", nil
+	return bootOf{}, nil
+}
+
+// changing reports whether a change of the record is under way: its pointers name the version of the object, which any
+// write changes (package registry). One that has lapsed is overwritten or removed.
+func (b *boots) changing(spec *v1alpha1.AttestedNodeSpec) bool {
+	ends := spec.Deadline
+	if spec.Pending != nil {
+		ends = &spec.Pending.Deadline
+	}
+	return ends != nil && b.now().Before(ends.Time)
 }
 
 // writeOne writes the boot into the status of the node's record if that is the record of the machine: one that
-// asks for another node's name writes nothing there.
+// asks for another node's name writes nothing there. It returns errChanging while the record is about to change.
 func (b *boots) writeOne(ctx context.Context, node string, boot *v1alpha1.MeasuredBoot) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errors.New("the API server took too long"))
 	defer cancel()
@@ -211,6 +241,9 @@ func (b *boots) writeOne(ctx context.Context, node string, boot *v1alpha1.Measur
 	changed := last == nil || !sameBoot(last, boot)
 	if object.Spec.Machine != boot.Machine || !changed && boot.Time.Sub(last.Time.Time) < bootFresh {
 		return nil
+	}
+	if b.changing(&object.Spec) {
+		return errChanging
 	}
 	if changed && last != nil {
 		object.Status.PreviousBoot = last

@@ -32,6 +32,7 @@ type booting struct {
 	api    client.Client
 	clock  time.Time
 	writes int
+	reads  int
 	fault  error // of the writes
 }
 
@@ -44,6 +45,10 @@ func newBooting(t *testing.T) *booting {
 	b := &booting{clock: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)}
 	record := &v1alpha1.AttestedNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: v1alpha1.AttestedNodeSpec{Machine: "ek:sha256:01", State: v1alpha1.NodeBound}}
 	b.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(record).WithObjects(record).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			b.reads++
+			return c.Get(ctx, key, o, options...)
+		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, name string, o client.Object, options ...client.SubResourceUpdateOption) error {
 			if b.writes++; b.fault != nil {
 				return b.fault
@@ -116,6 +121,56 @@ func TestBootStatus(t *testing.T) {
 	}
 }
 
+// TestBootsOfChangingRecords: a status is not written while a reservation or a change is under way, since the write would
+// void it. A record whose change has lapsed is written to.
+func TestBootsOfChangingRecords(t *testing.T) {
+	for name, change := range map[string]func(s *v1alpha1.AttestedNodeSpec, deadline metav1.Time){
+		"a reservation": func(s *v1alpha1.AttestedNodeSpec, d metav1.Time) { s.State, s.Deadline = v1alpha1.NodeReserved, &d },
+		"a pending change": func(s *v1alpha1.AttestedNodeSpec, d metav1.Time) {
+			s.Pending = &v1alpha1.PendingChange{Machine: "ek:sha256:02", Deadline: d}
+		},
+		"one of a rest": func(s *v1alpha1.AttestedNodeSpec, d metav1.Time) {
+			s.State, s.Pending = v1alpha1.NodeResting, &v1alpha1.PendingChange{Deadline: d}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBooting(t)
+			object := new(v1alpha1.AttestedNode)
+			if err := b.api.Get(t.Context(), client.ObjectKey{Name: "node-1"}, object); err != nil {
+				t.Fatal(err)
+			}
+			change(&object.Spec, metav1.NewTime(b.clock.Add(time.Minute)))
+			if err := b.api.Update(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			b.take("node-1", booted(settings.SecureBootOn, 1), false)
+			b.reads = 0
+			b.write(t.Context())
+			if b.reads != 1 || b.writes != 0 || len(b.waiting) != 1 {
+				t.Errorf("%d reads, %d writes, %d wait", b.reads, b.writes, len(b.waiting))
+			}
+			b.clock = b.clock.Add(2 * time.Minute)
+			b.write(t.Context())
+			if b.writes != 1 || len(b.waiting) != 0 {
+				t.Errorf("after the deadline: %d writes, %d wait", b.writes, len(b.waiting))
+			}
+		})
+	}
+}
+
+// TestBootOfAnotherMachine: a machine that asks for a node's name keeps no boot of the node's own from its status.
+func TestBootOfAnotherMachine(t *testing.T) {
+	b := newBooting(t)
+	stranger := booted(settings.SecureBootOff, 3)
+	stranger.Machine = "ek:sha256:02"
+	b.take("node-1", booted(settings.SecureBootOn, 1), false)
+	b.take("node-1", stranger, false)
+	b.write(t.Context())
+	if got := b.status(t); got.Boot == nil || got.Boot.SecureBoot != "On" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // TestBootWriteFails: a failing write is tried again after a while, of the last boot, and is no reason to wait.
 func TestBootWriteFails(t *testing.T) {
 	b := newBooting(t)
@@ -155,7 +210,7 @@ func TestBootsBounded(t *testing.T) {
 	if len(b.waiting) != maxBoots {
 		t.Errorf("%d wait", len(b.waiting))
 	}
-	if w := b.waiting["node-1"].Wrong; len(w) != 1 || len(w[0]) != maxWrong || strings.Contains(w[0], "\x1b") {
+	if w := b.waiting[bootOf{"node-1", "ek:sha256:01"}].Wrong; len(w) != 1 || len(w[0]) != maxWrong || strings.Contains(w[0], "\x1b") {
 		t.Errorf("%d bytes: %q", len(w[0]), w)
 	}
 	want := "# HELP nodeattest_boots_total Answers of TPMs whose boot was judged, admitted or refused, by tpm.secureBoot (on, off, unknown, or unasked) and by tpm.goodPCRs (good, other, or unasked).\n" +
