@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -225,29 +226,8 @@ func TestSweepKilled(t *testing.T) {
 		}
 		return nil
 	})
-	deleted, replaced := 0, 0
-	settles := func() {
-		t.Helper()
-		eventually(t, func() error {
-			if gone, lost := h.left(t); len(gone)+len(lost) > 0 {
-				return fmt.Errorf("left: %q, not adopted: %q", gone, lost)
-			}
-			return nil
-		})
-	}
 	for k := range kills {
-		h.mu.Lock()
-		h.writes = 0
-		h.mu.Unlock()
-		for range 3 {
-			_, name := h.pick(machines)
-			h.remove(t, name)
-			deleted++
-		}
-		n, name := h.pick(machines)
-		h.remove(t, name)
-		h.create(t, name, fields{clusterapi.AnnotationIdentity: string(herdIdentity(n))})
-		replaced++
+		h.changes(t, machines)
 		at := 1 + (3*k+h.random.IntN(3))%6 // of three writes for the adoption and its note, and three releases
 		seen := h.awaitWrites(at)
 		r.kill(t)
@@ -257,12 +237,41 @@ func TestSweepKilled(t *testing.T) {
 		if err := r.launch(); err != nil {
 			t.Fatal(err)
 		}
-		settles()
+		h.settles(t)
 	}
 	t.Logf("%d Machines deleted and %d replaced, %d kills: after each of them every record was soon that of its Machine",
-		deleted, replaced, kills)
-	if len(h.wrong) != 0 {
-		t.Errorf("released although their Machines were there: %q", h.wrong)
-	}
+		3*kills, kills, kills)
 	r.checkLog(t)
+}
+
+// changes deletes three Machines, and replaces one by another of its name and machine.
+func (h *herd) changes(t *testing.T, machines int) {
+	t.Helper()
+	h.mu.Lock()
+	h.writes = 0
+	h.mu.Unlock()
+	for range 3 {
+		_, name := h.pick(machines)
+		h.remove(t, name)
+	}
+	n, name := h.pick(machines)
+	h.remove(t, name)
+	h.create(t, name, fields{clusterapi.AnnotationIdentity: string(herdIdentity(n))})
+}
+
+// settles waits until each record is that of its Machine, and looks for releases of living ones.
+func (h *herd) settles(t *testing.T) {
+	t.Helper()
+	eventually(t, func() error {
+		h.mu.Lock()
+		wrong := slices.Clone(h.wrong)
+		h.mu.Unlock()
+		if len(wrong) != 0 {
+			t.Fatalf("released although their Machines were there: %q", wrong)
+		}
+		if gone, lost := h.left(t); len(gone)+len(lost) > 0 {
+			return fmt.Errorf("left: %q, not adopted: %q", gone, lost)
+		}
+		return nil
+	})
 }

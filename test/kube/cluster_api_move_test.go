@@ -33,10 +33,11 @@ type renewingNode struct {
 
 // renews has a node renew until the returned function is called.
 func (m *renewingNode) renews(ctx context.Context, every time.Duration) (stop func()) {
-	done, end := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
+		for ctx.Err() == nil {
 			_, stderr, err := m.run(ctx, "rotate")
 			m.mu.Lock()
 			if err == nil {
@@ -46,13 +47,12 @@ func (m *renewingNode) renews(ctx context.Context, every time.Duration) (stop fu
 			}
 			m.mu.Unlock()
 			select {
-			case <-end:
-				return
+			case <-ctx.Done():
 			case <-time.After(every):
 			}
 		}
 	}()
-	return func() { close(end); <-done }
+	return func() { cancel(); <-done }
 }
 
 // since counts the renewals after a time.
