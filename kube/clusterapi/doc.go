@@ -28,7 +28,8 @@
 //
 // # Records
 //
-// The records of nodes follow the Machines ([Follow]): the record of a Machine that is gone is released.
+// The records of nodes follow the Machines and MachinePools ([Follow]): the record of a machine that is gone is
+// released, and clusterctl move takes records along.
 //
 // # Providers
 //

@@ -1,2 +1,2 @@
-// Package clusterapi is the module of Cluster API's managers, which the tests of test/kube run.
+// Package clusterapi is the module of Cluster API's managers and of clusterctl, which the tests of test/kube run.
 package clusterapi

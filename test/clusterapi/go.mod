@@ -1,4 +1,4 @@
-// The managers of Cluster API that the tests of test/kube run, built from the module proxy by
+// The managers of Cluster API and clusterctl, which the tests of test/kube run, built from the module proxy by
 // scripts/cluster-api-managers.sh.
 module github.com/nodeattest/nodeattest/test/clusterapi
 
