@@ -102,7 +102,7 @@ type Measured struct {
 	// Machine is the identity of the machine whose AK made the quote: its certificate or EK is
 	// trusted, and whether it may be the node is not decided yet.
 	Machine attest.Identity
-	// Quote is the verified quote: made by the node's AK, over this challenge. It is nil if the node sent no quote
+	// Quote is the verified quote: made by the node's AK, over this challenge. It is nil without one
 	// (KindConfig.QuoteOptional).
 	Quote *statement.Quoted
 	// EventLog is the log that came with it, as received, or nil if none did. Nothing in it

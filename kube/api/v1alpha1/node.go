@@ -15,7 +15,7 @@ type AttestedNode struct {
 
 	// Spec is the record.
 	Spec AttestedNodeSpec `json:"spec"`
-	// Status is what the machine has shown. No decision is based on it, and it is written after the
+	// Status has the machine's last boots. No decision is based on it, and it is written after the
 	// decision, if it can be.
 	Status AttestedNodeStatus `json:"status,omitzero"`
 }
@@ -108,7 +108,7 @@ type IssuedCertificate struct {
 	NotAfter  metav1.Time  `json:"notAfter"`
 }
 
-// AttestedNodeStatus says what a node's machine has shown.
+// AttestedNodeStatus has the boots that a node's machine has shown.
 type AttestedNodeStatus struct {
 	// Boot is the machine's last boot that was judged; nil if it sent no quote and none was asked for.
 	Boot *MeasuredBoot `json:"boot,omitempty"`

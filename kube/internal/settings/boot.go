@@ -20,7 +20,7 @@ const (
 	secureBootObserve = "observe" // judges the same, and refuses no machine
 )
 
-// SecureBootState is what an event log says about Secure Boot.
+// SecureBootState is the state of Secure Boot according to an event log.
 type SecureBootState string
 
 // The states of Secure Boot.
@@ -44,8 +44,8 @@ type Boot struct {
 	// GoodPCRs is the index of the first set of tpm.goodPCRs that the quote has; -1: of none, or there
 	// are no sets.
 	GoodPCRs int
-	// Wrong are the refusals of the policies, at most two, also those that secureBoot: observe does not
-	// refuse by.
+	// Wrong are the refusals of the policies, at most two, with secureBoot: observe
+	// also the reasons by which it refuses no machine.
 	Wrong []error
 }
 

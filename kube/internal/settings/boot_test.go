@@ -151,7 +151,7 @@ func (b *bench) checkJudged(t *testing.T, quotes bool, log []byte, state SecureB
 	}
 }
 
-// TestBothPolicies: goodPCRs and secureBoot are judged together, and what is wrong by either is kept.
+// TestBothPolicies: goodPCRs and secureBoot are judged together, and the reasons of both are kept.
 func TestBothPolicies(t *testing.T) {
 	b := newBench(t)
 	b.reboots(t, true, "kernel 1")

@@ -22,12 +22,12 @@ import (
 // measuredItem is a node in the output of measurements.
 type measuredItem struct {
 	Node string `json:"node"`
-	// Boot and PreviousBoot are those of the record's status.
+	// Boot and PreviousBoot are in the record's status.
 	Boot         *v1alpha1.MeasuredBoot `json:"boot"`
 	PreviousBoot *v1alpha1.MeasuredBoot `json:"previousBoot,omitempty"`
 }
 
-// measurements shows what a node's machine has booted.
+// measurements shows the last boot of a node's machine.
 func (p *plugin) measurements(ctx context.Context, node string) error {
 	object, err := p.booted(ctx, node)
 	if err != nil {
@@ -85,7 +85,7 @@ func goodSet(boot *v1alpha1.MeasuredBoot) string {
 	return fmt.Sprintf("goodPCRs[%d]", *boot.GoodPCRs)
 }
 
-// indexes are those of the PCRs of boots, ascending. A key that is no index is left out.
+// indexes returns the indexes of the PCRs of boots, ascending. A key that is no index is left out.
 func indexes(boots ...*v1alpha1.MeasuredBoot) []int {
 	var all []int
 	for _, boot := range boots {
@@ -106,7 +106,7 @@ type differing struct {
 	Second      string `json:"second"`
 }
 
-// diffMeasurements shows in what the boots of two nodes differ, or the last two boots of one.
+// diffMeasurements shows the differences between the boots of two nodes, or the last two boots of one.
 func (p *plugin) diffMeasurements(ctx context.Context, nodes string) error {
 	names := strings.Fields(nodes)
 	if len(names) > 2 {
