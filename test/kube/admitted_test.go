@@ -25,9 +25,11 @@ func (c *cluster) requestsOf(t *testing.T, user string) (events []auditEvent) {
 	t.Helper()
 	lines := bufio.NewScanner(bytes.NewReader(controlplane.Read(t, c.auditLog)))
 	lines.Buffer(nil, 4<<20)
+	seen := map[string]bool{}
 	for lines.Scan() {
 		var e auditEvent
-		if json.Unmarshal(lines.Bytes(), &e) == nil && e.User.Username == user {
+		if json.Unmarshal(lines.Bytes(), &e) == nil && e.User.Username == user && !seen[e.AuditID] {
+			seen[e.AuditID] = true
 			events = append(events, e)
 		}
 	}

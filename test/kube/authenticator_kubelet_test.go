@@ -97,6 +97,7 @@ func (m *nodeMachine) prepareKubelet(t *testing.T, config, more string) (start f
 
 // auditEvent holds the members of a line of the log that tests read.
 type auditEvent struct {
+	AuditID    string `json:"auditID"` // of a request: a watch has an event at its start and at its end
 	UserAgent  string `json:"userAgent"`
 	Verb       string `json:"verb"`
 	RequestURI string `json:"requestURI"`
