@@ -60,7 +60,7 @@ func TestDeb(t *testing.T) {
 		"dpkg -L kubelet-authenticator | grep -E '^/(etc|usr/local|var)' || true":                "",
 		"dpkg-query -W -f '${Version}${Conffiles}' kubelet-authenticator":                        "1.0.0~rc.1",
 		"dpkg --verify kubelet-authenticator":                                                    "",
-		"systemctl show -P FragmentPath kubelet-authenticator":                                   "/usr/lib/systemd/system/kubelet-authenticator.service",
+		"systemctl show -P FragmentPath kubelet-authenticator | sed 's,^/usr,,'":                 "/lib/systemd/system/kubelet-authenticator.service",
 		"ls /usr/share/doc/kubelet-authenticator/examples | tr '\\n' ' '":                        "10-kubeadm.conf kubelet-authenticator.conf kubelet-authenticator.yaml kubelet.conf",
 		"grep -c /usr/bin/kubelet-authenticator /usr/share/doc/*/examples/kubelet.conf":          "1",
 		"grep -rlE 'systemctl.* (enable|start|unmask)' /var/lib/dpkg/info/kubelet-auth* || true": "",
