@@ -5,7 +5,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -57,7 +59,7 @@ func startCluster(t testing.TB, lifetime time.Duration, qps int) *cluster {
 	c.database.ready(func() error { return controlplane.Healthy(etcd + "/readyz") })
 	c.connect()
 	flags = c.ca.APIServer(t, c.dir, etcd, ports[2], controlplane.NewKey(t))
-	c.server = c.start("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"), nil, flags...)
+	c.server = c.start("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"), nil, append(flags, "--profiling=true")...)
 	c.server.ready(c.serves)
 	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
 		c.eventually(func() error { return c.admin.Get(t.Context(), client.ObjectKey{Name: name}, new(corev1.Namespace)) })
@@ -88,6 +90,21 @@ func (c *cluster) connect() {
 	c.check(clientscheme.AddToScheme(scheme))
 	c.admin, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: web})
 	c.check(err)
+}
+
+// profile writes where the API server's processor time goes, for the next 20 seconds.
+func (c *cluster) profile(file string) {
+	answer, err := c.http.Get(c.url + "/debug/pprof/profile?seconds=20")
+	if err == nil {
+		defer answer.Body.Close()
+		var text []byte
+		if text, err = io.ReadAll(answer.Body); err == nil {
+			err = os.WriteFile(file, text, 0o644)
+		}
+	}
+	if err != nil {
+		c.t.Logf("no profile: %v", err)
+	}
 }
 
 // serves reports whether the API server is ready.

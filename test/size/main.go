@@ -36,6 +36,7 @@ func main() {
 	flag.DurationVar(&o.lifetime, "lifetime", 0,
 		"how long certificates last; by default 2m for up to 2000 nodes, and for more in proportion, up to 10m")
 	flag.IntVar(&o.qps, "qps", 1000, "kube-controller-manager's --kube-api-qps; its own default is 20")
+	flag.StringVar(&o.profiles, "profiles", "", "a `folder` for profiles of the API server's processor time at the beginning of each phase")
 	flag.DurationVar(&o.throttle, "throttle", time.Minute, "how long the API server answers 429 in the phase throttle")
 	flag.DurationVar(&o.patience, "patience", time.Hour, "how long a phase may take")
 	flag.Parse()

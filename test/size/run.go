@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -41,6 +42,7 @@ type options struct {
 	pause    time.Duration // the longest of a node, if it is not kubelet-authenticator's
 	patience time.Duration // for a phase
 	phases   []string
+	profiles string        // a folder for profiles of the API server, if it is not ""
 	done     func(*result) // called after each phase, if it is not nil
 }
 
@@ -172,6 +174,9 @@ func (r *run) phase(m measured) {
 	own := processorTime(os.Getpid())
 	what := fmt.Sprintf("%d nodes, %s, %s", r.nodes, r.way, m.name)
 	r.t.Logf("%s: begins, for %d nodes", what, len(m.of))
+	if r.profiles != "" {
+		go r.c.profile(filepath.Join(r.profiles, fmt.Sprintf("%s-%d-%s.pprof", r.way, r.nodes, m.name)))
+	}
 	began := time.Now()
 	if m.since.IsZero() {
 		m.since = began
