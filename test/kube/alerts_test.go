@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -87,7 +88,10 @@ func TestAlerts(t *testing.T) {
 		stranger.stop(t)
 	}, "NodeAttestationRefusals")
 	a.scenario(t, "flood", func() {
-		a.cluster.flood(t, a.client(t, a.bearer(t, otherTokenID)), 150, 300, 0)
+		stranger, flooding := a.client(t, a.bearer(t, otherTokenID)), sync.WaitGroup{}
+		flooding.Go(func() { a.flood(t, stranger, 400, 300, 0) })
+		defer flooding.Wait()
+		a.panels(t, "flood") // while requests wait
 		a.fires(t, "NodeAttestationFlood")
 	}, "NodeAttestationFlood")
 	if err := a.admin.DeleteAllOf(t.Context(), new(certificatesv1.CertificateSigningRequest)); err != nil {

@@ -31,7 +31,7 @@ func TestRenewals(t *testing.T) {
 	record("late", v1alpha1.NodeBound, at(9*time.Minute), certificate(-time.Hour, time.Minute), certificate(-96*time.Minute, 9*time.Minute))
 	record("renewed", v1alpha1.NodeBound, at(time.Hour), certificate(-time.Hour, time.Minute), certificate(-time.Minute, time.Hour))
 	record("being-issued", v1alpha1.NodeBound, at(time.Hour), v1alpha1.IssuedCertificate{NotAfter: *at(time.Hour)})
-	record("short", v1alpha1.NodeBound, at(time.Minute), certificate(-2*time.Minute, 20*time.Second)) // without the time by which it is dated back
+	record("short", v1alpha1.NodeBound, at(time.Minute), certificate(-320*time.Second, 30*time.Second)) // without the time by which it is dated back
 	record("ended", v1alpha1.NodeBound, at(-time.Second))
 	record("not-issued", v1alpha1.NodeBound, at(time.Hour), certificate(-time.Hour, -time.Second), v1alpha1.IssuedCertificate{NotAfter: *at(time.Hour)})
 	record("never", v1alpha1.NodeBound, nil)
