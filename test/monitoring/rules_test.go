@@ -34,6 +34,10 @@ var healthy = map[string]string{
 	`nodeattest_node_certificate_renew_seconds{purpose="client",instance="n"}`:                 "3590x120", // just now
 	`nodeattest_node_certificate_not_after_seconds{purpose="serving",instance="n"}`:            "0x120",    // none yet
 	`nodeattest_node_certificate_renew_seconds{purpose="serving",instance="n"}`:                "0x120",
+	`nodeattest_boots_total{secure_boot="on",pcrs="good"}`:                                     "0+1x120",
+	`nodeattest_boots_total{secure_boot="off",pcrs="good"}`:                                    "2x120",
+	`nodeattest_inventory_parts{state="broken"}`:                                               "0x120",
+	`nodeattest_inventory_refused_entries{}`:                                                   "0x120",
 	`nodeattest_insecure_not_after_seconds{node="new"}`:                                        "0x120",
 	`nodeattest_insecure_not_after_seconds{node="old"}`:                                        "10000000x120",
 	`nodeattest_provider_ids_differ{}`:                                                         "0x120",
@@ -85,6 +89,10 @@ var faults = []struct {
 	{"NodeAttestationNodeRenewalFails", map[string]string{`nodeattest_node_certificate_renew_seconds{purpose="client",instance="n"}`: "3000x120",
 		`nodeattest_node_certificate_not_after_seconds{purpose="client",instance="n"}`: "3500x120"}},
 	{"NodeAttestationInsecureCertificateEnds", map[string]string{`nodeattest_insecure_not_after_seconds{node="old"}`: "1209600x120"}},
+	{"NodeAttestationSecureBootOff", map[string]string{`nodeattest_boots_total{secure_boot="off",pcrs="good"}`: "2x50 3x70"}},
+	{"NodeAttestationSecureBootOff", map[string]string{`nodeattest_boots_total{secure_boot="unknown",pcrs="good"}`: "_x55 1x65"}},
+	{"NodeAttestationInventory", map[string]string{`nodeattest_inventory_parts{state="broken"}`: "0x50 1x70"}},
+	{"NodeAttestationInventory", map[string]string{`nodeattest_inventory_refused_entries{}`: "0x50 2x70"}},
 	{"NodeAttestationProviderIDsDiffer", map[string]string{`nodeattest_provider_ids_differ{}`: "0x50 1x70"}},
 	{"NodeAttestationNoLeader", map[string]string{`leader_election_master_status{name="node-attestation-controller",instance="a"}`: "1x50 0x70"}},
 	{"NodeAttestationNoLeader", map[string]string{`leader_election_master_status{name="node-attestation-controller",instance="a"}`: "-", `leader_election_master_status{name="node-attestation-controller",instance="b"}`: "-"}},
