@@ -113,6 +113,19 @@ func TestForeignBytes(t *testing.T) {
 			}
 			return o, []string{adminsToken}
 		},
+		"measurements": func(t *testing.T) (*operated, []string) {
+			boot := bootOf(0xaa, foreign)
+			boot.Machine, boot.Wrong, boot.PCRs["7"] = foreign, []string{foreign}, foreign
+			return operates(t, "", nodeWith("node-1", boot, nil)), []string{"node-1"}
+		},
+		"measurements diff": func(t *testing.T) (*operated, []string) {
+			boot := bootOf(0xaa, foreign)
+			boot.PCRs["7"] = foreign
+			return operates(t, "", nodeWith("node-1", boot, bootOf(0xaa, "On"))), []string{"node-1"}
+		},
+		"measurements export": func(t *testing.T) (*operated, []string) {
+			return operates(t, "", nodeWith("node-1", bootOf(0xaa, foreign), nil)), []string{"node-1"}
+		},
 		"nodes":   record(func(*operated) {}),
 		"rebind":  record(func(o *operated) { o.machine, o.force = "strange:3", true }),
 		"adopt":   record(func(o *operated) { o.providerID = "sim://a/1" }),
