@@ -61,7 +61,7 @@ func (v *snapshot) hurry() {
 	v.unfollow()
 	v.hurried = true
 	gap := min(firstDenied/2<<min(v.hurries, 10), lastDenied)
-	_ = v.a.note(nil, ClientFile, func(t *attempts, now time.Time) { // in memory: without this process, the pause is what it was
+	_ = v.a.note(nil, ClientFile, func(t *attempts, now time.Time) { // in memory: another process keeps the pause
 		if soon := t.Last.Add(gap); soon.Before(t.Next) {
 			t.Next = soon
 		}

@@ -17,7 +17,7 @@ func measure[T any](part *time.Duration, call func() (T, error)) (T, error) {
 	return call()
 }
 
-// fields are those of a line of the log.
+// fields returns the fields of a line of the log.
 func (p *parts) fields() []any {
 	return []any{"evidence", p.evidence.String(), "network", p.network.String(), "controller", p.controller.String()}
 }

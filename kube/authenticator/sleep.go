@@ -11,7 +11,7 @@ import (
 // lookPause is how often the plugin looks whether another process has written a certificate or the state while it
 // waits: each of the kubelet's requests waits with it, for at most a minute. A look costs two to four system calls. A
 // notification of the kernel (inotify) would miss the writes of another machine to a network file system, and is not
-// needed: what the plugin misses, it finds at the end of its pause.
+// needed: a missed write is found at the end of the pause.
 const lookPause = 10 * time.Millisecond
 
 // sleep waits for a time. It returns earlier, with the error of ctx, if ctx ends. The plugin's sleep ends as soon as

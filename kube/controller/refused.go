@@ -48,7 +48,7 @@ func (f *refused) put(object *certificatesv1.CertificateSigningRequest, request 
 	}
 }
 
-// claimedNode returns the node that a request names, by any requester, or "".
+// claimedNode returns the node that a request names, which proves nothing, or "".
 func claimedNode(request *csr.Request) string {
 	pkcs10, err := request.Parsed().PKCS10()
 	if err != nil {

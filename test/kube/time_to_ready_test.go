@@ -112,7 +112,7 @@ func (r *readiness) join(t *testing.T, way, name string) (took readyTurn) {
 			if err := r.plane.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Second) // what it missed is no part of the next turn
+			time.Sleep(time.Second) // to catch up, which is no part of the next turn
 		}()
 		bootstrap := m.kubeconfig(t, "bootstrap", &clientcmdapi.AuthInfo{Token: plainToken + "." + tokenSecret})
 		start := m.prepareKubelet(t, strings.Replace(kubeletConfig, "rotateCertificates: false", "rotateCertificates: true", 1), "")
@@ -238,7 +238,7 @@ func (r *readiness) median(way string, of func(readyTurn) float64) float64 {
 	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }
 
-// report prints the medians, and holds the longer run against what is documented.
+// report prints the medians, and holds the longer run against the documented limits.
 func (r *readiness) report(t *testing.T) {
 	t.Helper()
 	for _, row := range []struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 )
 
-// TestRecordChanges: an operator's changes of records are reported by node, and those of metadata and status are not.
+// TestRecordChanges: an operator's changes of records are reported by node, and changes of metadata and status are not.
 func TestRecordChanges(t *testing.T) {
 	scheme := runtime.NewScheme()
 	testkit.MustDo(v1alpha1.AddToScheme(scheme))
