@@ -214,7 +214,12 @@ func (w *installation) testParts(t *testing.T, apply string) {
 	controlplane.Write(t, w.folder, "config.yaml", regexp.MustCompile(`(?m)^  file: .*$`).ReplaceAll(config, []byte("  file: /etc/nodeattest-inventory")))
 	w.shell.run(t, apply)
 
-	sources := w.deployment(t, "node-attestation-controller").Spec.Template.Spec.Volumes[1].Projected.Sources
+	volumes := w.deployment(t, "node-attestation-controller").Spec.Template.Spec.Volumes
+	mounted := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == "inventory" && v.Projected != nil })
+	if mounted < 0 || len(volumes) != 2 {
+		t.Fatalf("volumes %+v", volumes)
+	}
+	sources := volumes[mounted].Projected.Sources
 	found := 0
 	for n, source := range sources {
 		var m corev1.ConfigMap
