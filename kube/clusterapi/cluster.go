@@ -127,6 +127,20 @@ func (a *authorizer) check(ctx context.Context, r *attest.Result) error {
 	return nil
 }
 
+// clusterNow returns the Cluster as the API server has it; nil without one. It is found in a list, which takes no
+// right of its own: the programs may list Clusters and not get one.
+func (i *Inventory) clusterNow(ctx context.Context) (c *unstructured.Unstructured, err error) {
+	err = i.each(ctx, i.kinds.cluster, func(o *unstructured.Unstructured) {
+		if o.GetName() == i.cluster {
+			c = o.DeepCopy()
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list of Clusters: %w", err)
+	}
+	return c, nil
+}
+
 // pausedAnnotation is Cluster API's annotation of an object that its controllers leave alone.
 const pausedAnnotation = "cluster.x-k8s.io/paused"
 
@@ -144,9 +158,12 @@ func paused(c *unstructured.Unstructured) (bool, error) {
 // unlessPaused returns why a node that has joined has no Machine, or an error to be retried while the Cluster is
 // paused: clusterctl move deletes Machines that are on another management cluster.
 func (i *Inventory) unlessPaused(ctx context.Context, why error) error {
-	c, err := i.get(ctx, i.kinds.cluster, i.cluster)
-	if err != nil {
+	c, err := i.clusterNow(ctx)
+	switch {
+	case err != nil:
 		return refusal.Retry(err)
+	case c == nil:
+		return refusal.Retry(fmt.Errorf("the management cluster has no Cluster %s/%s: %w", i.namespace, i.cluster, why))
 	}
 	switch stays, err := paused(c); {
 	case err != nil:

@@ -127,9 +127,12 @@ func (i *Inventory) slotPool(ctx context.Context, pool types.UID, record *member
 	if err := i.follow.Nodes.Get(ctx, client.ObjectKey{Name: record.NodeName}, &object); err != nil {
 		return nil, err
 	}
-	cluster, failed := i.get(ctx, i.kinds.cluster, i.cluster)
-	if failed != nil {
+	cluster, failed := i.clusterNow(ctx)
+	switch {
+	case failed != nil:
 		return nil, failed
+	case cluster == nil:
+		return nil, err // the request waits: unlessPaused
 	}
 	pools, failed := i.listPools(ctx)
 	if failed != nil {

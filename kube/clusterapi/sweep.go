@@ -141,17 +141,11 @@ func (s *sweep) machines(ctx context.Context) (*found, error) {
 	return f, err
 }
 
-// unpaused returns the UID of the Cluster as it is now, or an error that says why records have to stay. It
-// is found in a list, which takes no right of its own.
+// unpaused returns the UID of the Cluster as it is now, or an error that says why records have to stay.
 func (s *sweep) unpaused(ctx context.Context) (types.UID, error) {
-	var c *unstructured.Unstructured
-	err := s.each(ctx, s.kinds.cluster, func(o *unstructured.Unstructured) {
-		if o.GetName() == s.cluster {
-			c = o.DeepCopy()
-		}
-	})
+	c, err := s.clusterNow(ctx)
 	if err != nil {
-		return "", fmt.Errorf("list of Clusters: %w", err)
+		return "", err
 	}
 	of := func(what string) error { return fmt.Errorf("cluster %s/%s %s", s.namespace, s.cluster, what) }
 	if c == nil {

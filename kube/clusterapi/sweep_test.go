@@ -61,7 +61,12 @@ func (s *swept) List(ctx context.Context, into client.ObjectList, options ...cli
 	return s.home.List(ctx, into, options...)
 }
 
+// Get reads the management cluster with the rights of kube/deploy/clusterapi, by which Clusters and MachinePools can
+// only be listed.
 func (s *swept) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if kind := into.GetObjectKind().GroupVersionKind().Kind; kind == "Cluster" || kind == poolKind {
+		return apierrors.NewForbidden(schema.GroupResource{Group: coreGroup, Resource: kind}, key.Name, nil)
+	}
 	return s.home.Get(ctx, key, into, options...)
 }
 
