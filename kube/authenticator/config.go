@@ -133,7 +133,7 @@ type Authenticator struct {
 	kubelet kubelet.Rules
 	id      string   // of this process
 	logged  sync.Map // the last warning about each object, for warnOnce
-	// deniedAs is the credential of the last denied request. It is a secret, so no error has it.
+	// deniedAs is the credential of a denied request, until the daemon follows that. It is a secret, so no error has it.
 	deniedAs atomic.Pointer[credential]
 
 	mu     sync.Mutex

@@ -23,6 +23,7 @@ type followed struct {
 // follow has the daemon watch its denied request, after an attempt with that error. It takes one request to the API
 // server for each attempt: a watch that ends is not opened again.
 func (v *snapshot) follow(ctx context.Context, failed error) {
+	as := v.a.deniedAs.Swap(nil) // the watch alone keeps it
 	if failed == nil {
 		return // there was no attempt, or it succeeded
 	}
@@ -32,7 +33,6 @@ func (v *snapshot) follow(ctx context.Context, failed error) {
 	}
 	v.hurried = false
 	denied, ok := errors.AsType[*deniedError](failed)
-	as := v.a.deniedAs.Load()
 	if !ok || !denied.awaits() || as == nil || as.pair != nil && as.pair.Sealed { // which would keep the TPM open
 		return
 	}

@@ -51,6 +51,9 @@ func TestAdmitted(t *testing.T) {
 	if pause := time.Until(a.readState()[ClientFile].Next); pause < lastDenied/3 {
 		t.Fatalf("the pause is %s", pause)
 	}
+	if a.deniedAs.Load() != nil {
+		t.Error("the credential of the denied request is kept outside the watch")
+	}
 	f.set(func() { f.decide = nil })
 	began := time.Now()
 	f.touch()

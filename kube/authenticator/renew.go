@@ -168,7 +168,7 @@ func (r *renewal) requestAnyCredential(ctx context.Context) (_ *certstore.Pair, 
 			}
 			return p, nil
 		}
-		if isDenied(err) {
+		if isDenied(err) && r.by.daemon && r.slot.file == ClientFile { // the only one that is followed
 			r.a.deniedAs.Store(&c)
 		}
 		if x, ok := r.evidence.Prover.(explainer); ok && isDenied(err) {
