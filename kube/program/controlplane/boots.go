@@ -184,6 +184,10 @@ func (b *boots) write(ctx context.Context) {
 			again[of] = boot
 			continue
 		}
+		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) { // as it is, it will never be written, and others wait
+			log.FromContext(ctx).Error(err, "the API server refuses the boot of a node, which is left out of the status of its AttestedNode; no decision depends on it", "node", of.node)
+			continue
+		}
 		b.later(of, boot, true)
 		if ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "failed to write the boot of a node into the status of its AttestedNode; no decision depends on it, and it is written again", "node", of.node)

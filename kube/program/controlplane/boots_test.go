@@ -198,6 +198,24 @@ func TestBootWriteFails(t *testing.T) {
 	}
 }
 
+// TestBootRefused: a boot that the API server refuses keeps no other from being written, and is not written again.
+func TestBootRefused(t *testing.T) {
+	for name, fault := range map[string]error{
+		"invalid":     apierrors.NewInvalid(schema.GroupKind{}, "node-1", nil),
+		"bad request": apierrors.NewBadRequest("no"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBooting(t)
+			b.fault = fault
+			b.take("node-1", booted(settings.SecureBootOff, 1), false)
+			b.write(t.Context())
+			if b.writes != 1 || len(b.waiting) != 0 || !b.resume.IsZero() {
+				t.Errorf("%d writes, %d wait, until %s", b.writes, len(b.waiting), b.resume)
+			}
+		})
+	}
+}
+
 // TestBootsBounded: what requesters choose is bounded: nodes that wait, texts, and labels.
 func TestBootsBounded(t *testing.T) {
 	b := newBooting(t)
