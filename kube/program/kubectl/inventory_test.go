@@ -1,6 +1,7 @@
 package kubectl
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,8 +9,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/testkit"
@@ -57,7 +61,18 @@ func TestInventoryParts(t *testing.T) {
 			}
 		})
 	}
-	o := operates(t, "")
+	o := operates(t, "", part(1, inventoryKey, "machines: []"), part(3, inventoryKey, "machines: [{nodeName: a}]"),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: configMap}, Data: map[string]string{configKey: config}})
+	o.client = interceptor.NewClient(o.client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+		if key.Name == inventoryPart+"2" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, key.Name, nil)
+		}
+		return c.Get(ctx, key, into, opts...)
+	}})
+	if c, err := o.configuration(t.Context()); err != nil || c.listed != nil {
+		t.Errorf("with a part that the user may not read: %+v, %v", c, err)
+	}
+	o = operates(t, "")
 	s := testkit.Must(settings.Parse([]byte(strings.Replace(config, "/etc/inventories", t.TempDir(), 1)), o.others...))
 	for n := range maxShown + 2 {
 		testkit.MustDo(os.WriteFile(filepath.Join(s.Inventory.File, fmt.Sprint(n, ".yaml")), nil, 0o600))

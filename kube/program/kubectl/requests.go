@@ -190,7 +190,8 @@ func (p *plugin) readParts(ctx context.Context, texts map[string][]byte) error {
 		switch err := p.client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: name}, &object); {
 		case err == nil:
 			texts["ConfigMap "+name] = []byte(object.Data[inventoryKey])
-		case apierrors.IsForbidden(err):
+		case apierrors.IsForbidden(err): // some parts alone would say of the others' nodes that they are in none
+			clear(texts)
 			return nil
 		case !apierrors.IsNotFound(err):
 			return err

@@ -95,6 +95,10 @@ func (s *manifestSet) add(text []byte) error {
 			s.policies, err = appendObject(s.policies, document)
 		case "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding":
 			s.bindings, err = appendObject(s.bindings, document)
+		default:
+			if strings.HasPrefix(is.APIVersion, admissionregistrationv1.GroupName+"/") && strings.HasPrefix(is.Kind, "ValidatingAdmissionPolicy") {
+				err = fmt.Errorf("version %s, which would be left out: give it in version v1", refusal.Quote(is.APIVersion))
+			}
 		}
 		if strings.HasSuffix(is.Kind, "List") {
 			err = errors.New("a list, where single objects are expected, as kubectl kustomize prints them")

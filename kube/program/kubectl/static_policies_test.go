@@ -88,6 +88,7 @@ func TestStaticPoliciesRefused(t *testing.T) {
 		"no policy":                 {"kind: ValidatingAdmissionPolicy\n", "kind: MutatingAdmissionPolicy\n", "have 0 of this name"},
 		"an unknown field":          {"failurePolicy: Fail", "failurePolcy: Fail", `ValidatingAdmissionPolicy node-attestation: error unmarshaling JSON: while decoding JSON: json: unknown field "failurePolcy"`},
 		"a list":                    {"kind: Role\n", "kind: RoleList\n", "a list, where single objects are expected"},
+		"another version":           {"apiVersion: admissionregistration.k8s.io/v1\n", "apiVersion: admissionregistration.k8s.io/v1beta1\n", `version "admissionregistration.k8s.io/v1beta1", which would be left out`},
 		"a field twice":             {"failurePolicy: Fail", "failurePolicy: Fail\n  failurePolicy: Ignore", "already set in map"},
 	} {
 		broken := strings.ReplaceAll(good, c.old, c.new)
