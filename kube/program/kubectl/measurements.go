@@ -225,7 +225,8 @@ func (p *plugin) values(o *v1alpha1.AttestedNode) (map[int]string, error) {
 }
 
 // exportable returns the nodes of these names; without names, all whose machine is recorded, has a valid
-// certificate and did not boot with Secure Boot off or unknown.
+// certificate and in whose last boot no fault was found. The boot of a machine with other values than goodPCRs is in
+// its status too: it would be allowed together with the good ones.
 func (p *plugin) exportable(ctx context.Context, names []string) ([]*v1alpha1.AttestedNode, error) {
 	var all []*v1alpha1.AttestedNode
 	slices.Sort(names)
@@ -251,7 +252,7 @@ func (p *plugin) exportable(ctx context.Context, names []string) ([]*v1alpha1.At
 			case !inUse(&o.Spec, p.now()):
 			case boot == nil || len(boot.PCRs) == 0 || boot.Machine != o.Spec.Machine:
 				without++
-			case boot.SecureBoot != "" && boot.SecureBoot != string(settings.SecureBootOn):
+			case len(boot.Wrong) != 0 || boot.SecureBoot != "" && boot.SecureBoot != string(settings.SecureBootOn):
 				insecure = append(insecure, o.Name)
 			default:
 				all = append(all, &v1alpha1.AttestedNode{ObjectMeta: o.ObjectMeta, Status: o.Status})
@@ -265,7 +266,7 @@ func (p *plugin) exportable(ctx context.Context, names []string) ([]*v1alpha1.At
 		fmt.Fprintf(p.err, "warning: left out, as they sent no quote or have not attested since their machine changed: %d of the nodes\n", without)
 	}
 	if len(insecure) != 0 {
-		fmt.Fprintf(p.err, "warning: left out, as Secure Boot is off or unknown: %s; give the names of nodes to take them\n", refusal.Text(strings.Join(insecure, " ")))
+		fmt.Fprintf(p.err, "warning: left out, as Secure Boot is off or unknown or their last boot has another fault: %s; give the names of nodes to take them\n", refusal.Text(strings.Join(insecure, " ")))
 	}
 	if len(all) == 0 {
 		return nil, errors.New("no node has measurements that can be allowed: set quote: true in evidence.tpm of kubelet-authenticator.yaml on the nodes")

@@ -97,7 +97,7 @@ func TestExportedIsAccepted(t *testing.T) {
 	if err := settings.CheckGoodPCRs(sets); err != nil || len(sets) != 2 || len(sets[0]) != 3 || sets[0][4] != strings.Repeat("bb", 32) || sets[1][4] != strings.Repeat("aa", 32) {
 		t.Errorf("%v: %v", err, sets)
 	}
-	if said := o.err.String(); !strings.Contains(said, "left out, as they sent no quote or have not attested since their machine changed: 3 of the nodes") || !strings.Contains(said, "left out, as Secure Boot is off or unknown: hostile node-3;") {
+	if said := o.err.String(); !strings.Contains(said, "left out, as they sent no quote or have not attested since their machine changed: 3 of the nodes") || !strings.Contains(said, "left out, as Secure Boot is off or unknown or their last boot has another fault: hostile node-3;") {
 		t.Errorf("said %q", said)
 	}
 }
@@ -110,6 +110,8 @@ func TestExportRefused(t *testing.T) {
 	}
 	zeros := bootOf(0xaa, "On")
 	zeros.PCRs["7"] = strings.Repeat("00", 32)
+	refused := bootOf(0xaa, "On")
+	refused.Wrong = []string{"pcr-policy: got PCR 4 = aa, want bb"}
 	unreadable := bootOf(0xaa, "On")
 	unreadable.PCRs["7"] = "x', 8: '"
 	for name, row := range map[string]struct {
@@ -128,6 +130,7 @@ func TestExportRefused(t *testing.T) {
 		"no quote":              {measuredNodes(), "no-quote", nil, "cannot be allowed"},
 		"no record":             {measuredNodes(), "node-9", nil, "node-9 has no record"},
 		"no nodes":              {nil, "", nil, "no node has measurements"},
+		"none that was good":    {[]client.Object{nodeWith("a", refused, nil)}, "", nil, "no node has measurements"},
 		"none that is on":       {[]client.Object{nodeWith("a", bootOf(1, "Off"), nil)}, "", nil, "no node has measurements"},
 	} {
 		t.Run(name, func(t *testing.T) {
