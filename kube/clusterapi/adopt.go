@@ -18,7 +18,7 @@ import (
 )
 
 // noted returns the record of a node and the name of the Machine of this Cluster that it is of; nil without
-// such a record. It may be a moment behind: a record that has changed is not adopted.
+// such a record, and for a slot: a Machine that has the name of a MachinePool replaces none of its machines. It may be a moment behind: a record that has changed is not adopted.
 func (i *Inventory) noted(ctx context.Context, nodeName string) (*membership.Record, string, error) {
 	if i.follow == nil {
 		return nil, "", nil
@@ -32,7 +32,7 @@ func (i *Inventory) noted(ctx context.Context, nodeName string) (*membership.Rec
 		return nil, "", err
 	}
 	of, known := originOf(&object, record)
-	if !known || of.namespace != i.namespace || of.cluster != i.cluster {
+	if _, slot := slotOf(record.MachineUID); slot || !known || of.namespace != i.namespace || of.cluster != i.cluster {
 		return nil, "", nil
 	}
 	return record, of.name, nil

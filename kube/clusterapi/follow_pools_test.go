@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/kube/api/v1alpha1"
 	"github.com/nodeattest/nodeattest/kube/registry"
@@ -234,6 +236,39 @@ func TestMovedPoolRebind(t *testing.T) {
 	p.boards = map[int]int{1: 7}
 	testkit.NoError(t, p.renew(t, 1))
 	testkit.NoError(t, p.join(t, 1)) // by the pool's token
+}
+
+// TestNamesakeOfPool: a Machine with the name of a MachinePool does not take a machine of the pool out of its slot,
+// whether the record is bound or its name rests.
+func TestNamesakeOfPool(t *testing.T) {
+	for name, rests := range map[string]bool{"bound": false, "resting": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newPooled(t, 1)
+			p := s.following(t)
+			testkit.NoError(t, p.join(t, 0))
+			testkit.NoError(t, s.poolSweeper(t).run(t.Context()))
+			uid := s.machineUID(t, "node-0")
+			owner := ownedBy("v1beta2", "Machine", "pool")
+			owner[0].UID = testUID("namesake")
+			m, config := machineOf("v1beta2", "pool"), configOf("v1beta2", "own", "uvwxyz")
+			m.SetUID(testUID("namesake"))
+			m.SetAnnotations(map[string]string{AnnotationIdentity: string(identity(0))})
+			set(t, m, "own", "spec", "bootstrap", "configRef", "name")
+			config.SetOwnerReferences(owner)
+			testkit.NoError(t, errors.Join(s.home.Create(t.Context(), m), s.home.Create(t.Context(), config)))
+			if rests {
+				testkit.Must(s.registry().Release(t.Context(), "node-0", uid))
+			}
+			testkit.NoError(t, s.poolSweeper(t).run(t.Context()))
+			by := csr.User{Username: "system:bootstrap:uvwxyz", Groups: bootstrap.Groups}
+			if err := p.ask(t, 0, by, false, attest.StageAnswer); !refused(err) {
+				t.Errorf("as the Machine of the pool's name: %v", err)
+			}
+			if got := s.machineUID(t, "node-0"); got != uid {
+				t.Errorf("Machine UID %s, want %s", got, uid)
+			}
+		})
+	}
 }
 
 // listed has the pool's provider list provider IDs of machines.

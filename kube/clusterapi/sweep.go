@@ -277,11 +277,12 @@ func (s *sweep) names(m *unstructured.Unstructured, machine attest.Identity) boo
 	return s.owns(m) && m.GetDeletionTimestamp() == nil && m.GetAnnotations()[AnnotationIdentity] == string(machine)
 }
 
-// takeBack adopts a resting record whose machine is back as another Machine of the same name.
+// takeBack adopts a resting record whose machine is back as another Machine of the same name, which is no
+// MachinePool.
 func (s *sweep) takeBack(ctx context.Context, machines *found, object *v1alpha1.AttestedNode, record *membership.Record) error {
 	of, known := originOf(object, record)
 	m := machines.byName[of.name]
-	if !known || of != (origin{s.namespace, s.cluster, of.name}) || m == nil || string(m.GetUID()) == record.MachineUID || !s.names(m, record.Machine) || !record.Live(s.now()) {
+	if _, slot := slotOf(record.MachineUID); slot || !known || of != (origin{s.namespace, s.cluster, of.name}) || m == nil || string(m.GetUID()) == record.MachineUID || !s.names(m, record.Machine) || !record.Live(s.now()) {
 		return nil
 	}
 	return s.adopt(ctx, record, string(m.GetUID()))
