@@ -85,7 +85,7 @@ type Config struct {
 	// Changes, if set, is called once by SetupWithManager. From then on it calls changed, which does not wait, with
 	// the name of each node whose record in Registry was added, changed or deleted: if the last request of that
 	// node was refused, and an operator may have admitted its machine, the reconciler changes the time of the
-	// refusal, and the node files another request at once. Nil has each node wait until its pause ends, at most
+	// refusal, and the node files another request soon. Nil has each node wait until its pause ends, at most
 	// five minutes.
 	Changes func(changed func(nodeName string)) error
 	// Observe is told of each approval of a node's certificate, and of each refusal that is left to

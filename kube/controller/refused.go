@@ -106,5 +106,5 @@ func (r *Reconciler) touch(ctx context.Context, node string) {
 		logger.Info("the node was not told that its record has changed; it files another request within five minutes", "why", err.Error())
 		return
 	}
-	logger.Info("the record of a refused node has changed; the node files another request at once")
+	logger.Info("the record of a refused node has changed; the node was told to file another request")
 }

@@ -89,7 +89,7 @@ func (s *Settings) checkEvidence() error {
 	case len(s.TPM.GoodPCRs) != 0 && !s.TPM.opened():
 		return refusal.Config("tpm.goodPCRs", "without TPMs", "some of tpm.ekIssuers, allowedEKs and akIssuers")
 	case !slices.Contains([]string{"", secureBootRequire, secureBootObserve}, s.TPM.SecureBoot):
-		return refusal.Config("tpm.secureBoot", refusal.Quote(s.TPM.SecureBoot), "require or observe, or none, by which no event log is read")
+		return refusal.Config("tpm.secureBoot", refusal.Quote(s.TPM.SecureBoot), "require or observe; without the field no event log is read")
 	case s.TPM.SecureBoot != "" && !s.TPM.opened():
 		return refusal.Config("tpm.secureBoot", "without TPMs", "some of tpm.ekIssuers, allowedEKs and akIssuers")
 	case len(s.sections) != 0 && s.TPM.RequireResident:

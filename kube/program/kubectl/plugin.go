@@ -49,8 +49,8 @@
 // inspect and verify need no cluster; - is standard input. verify fetches nothing, unless the
 // configuration has Google's keys or Azure's certificates fetched. trace finds in kube-apiserver's
 // audit log who requested a credential, and in the cluster or a file of records to which machine the
-// requester's certificate was issued; see package claims/audit. static-policies makes of rendered manifests
-// the files by which kube-apiserver has the admission policies on its own disk. The others take kubectl's
+// requester's certificate was issued; see package claims/audit. static-policies prints the admission
+// policies of rendered manifests that refuse requests, as a file for kube-apiserver's own disk. The others take kubectl's
 // flags for the connection (--kubeconfig, --context, --user, --as and so on), and --namespace
 // for the namespace of the controller's configuration. The permissions that a user needs are
 // in kube/deploy/operator.yaml, and for publish in kube/deploy/publisher.yaml. The exit status is 0
@@ -173,8 +173,8 @@ func commands() []command {
 		{"release", "NODE", "release a node whose machine is gone; approving the machine again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
 		{goneCommand, "", "release the nodes that the controller holds because many Machines of Cluster API went missing at once; shows them and asks", false,
 			[]string{"gone", "yes"}, (*plugin).releaseGone, nil},
-		{"pool shut", "NAME", "have no machine join by a MachinePool of Cluster API, and its bootstrap tokens deleted; its nodes go on", true, nil, (*plugin).shutPool, nil},
-		{"pool open", "NAME", "have machines join by a MachinePool again that was shut", true, nil, (*plugin).openPool, nil},
+		{"pool shut", "NAME", "let no more machines join by a MachinePool of Cluster API, and have its bootstrap tokens deleted; nodes that have joined go on", true, nil, (*plugin).shutPool, nil},
+		{"pool open", "NAME", "let machines join again by a MachinePool that was shut", true, nil, (*plugin).openPool, nil},
 		{"token", "NODE", "print a bootstrap token, valid for an hour, for a node whose certificates have all expired, or with --new for a machine of the inventory", true, []string{"machine", "new", "join"}, (*plugin).token, nil},
 		{"cluster-info show", "", "show the discovery document, and what anonymous clients can read", false, nil, (*plugin).showClusterInfo, nil},
 		{"cluster-info verify", "", "check that a token has signed the discovery document", false, []string{"token-file"}, (*plugin).verifyClusterInfo, nil},
@@ -182,7 +182,7 @@ func commands() []command {
 		{"inspect", "FILE...", "show requests and evidence as a tree, without deciding about them", true, nil, nil, (*plugin).inspect},
 		{"verify", "FILE...", "decide recorded requests with the controller's configuration", true, []string{"config", "at", "key-ring", "records"}, nil, (*plugin).verify},
 		{"trace", "CREDENTIAL", "find the machine whose node requested a token (JTI=ID) or uses a certificate (X509SHA256=DIGEST)", true, []string{"audit-log", "records"}, nil, (*plugin).trace},
-		{"static-policies", "FILE...", "make of rendered manifests the admission policies that refuse, as files on the disk of kube-apiserver", true, nil, nil, (*plugin).staticPolicies},
+		{"static-policies", "FILE...", "print the admission policies of rendered manifests that refuse requests, as a file for the disk of kube-apiserver (docs/static-policies.md)", true, nil, nil, (*plugin).staticPolicies},
 	}
 }
 
