@@ -171,7 +171,7 @@ func commands() []command {
 		{"rebind", "NODE", "record another machine for a node, such as after its board was replaced", true, []string{"machine", "replaces", "without-inventory", "force"}, (*plugin).rebind, nil},
 		{"adopt", "NODE", "change the inventory UID or the provider ID in a node's record", true, []string{"machine-uid", "provider-id", "machine", "without-inventory", "force"}, (*plugin).adopt, nil},
 		{"release", "NODE", "release a node whose machine is gone; approving the machine again undoes this", true, []string{"machine", "dry-run"}, (*plugin).release, nil},
-		{goneCommand, "", "release the nodes that the controller holds because many Machines of Cluster API went missing at once; shows them and asks", false,
+		{goneCommand, "", "release the nodes that the controller leaves to an operator, as many Machines of Cluster API went missing at once; shows them and asks", false,
 			[]string{"gone", "yes"}, (*plugin).releaseGone, nil},
 		{"pool shut", "NAME", "let no more machines join by a MachinePool of Cluster API, and have its bootstrap tokens deleted; nodes that have joined go on", true, nil, (*plugin).shutPool, nil},
 		{"pool open", "NAME", "let machines join again by a MachinePool that was shut", true, nil, (*plugin).openPool, nil},
