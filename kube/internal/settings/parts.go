@@ -38,8 +38,8 @@ type place struct {
 	names  []string
 }
 
-// dataLink is the link in the volume of a ConfigMap that leads to its present contents. The kubelet replaces it at
-// once (pkg/volume/util/atomic_writer.go of Kubernetes).
+// dataLink is the link in the volume of a ConfigMap that leads to its present contents. The kubelet replaces it in
+// one step (pkg/volume/util/atomic_writer.go of Kubernetes).
 const dataLink = "..data"
 
 // findParts lists the parts of the inventory at a path: that file, or the files in that folder, in the order of
@@ -102,8 +102,8 @@ func (s *Settings) readParts(before []*part) ([]*part, error) {
 	return nil, fmt.Errorf("%s was replaced %d times while it was read", s.Inventory.File, tries)
 }
 
-// readPart reads a part of at most left bytes. One that cannot be read has the machines of before, which may be nil;
-// one that is as it was is before.
+// readPart reads a part of at most left bytes. before is the part as it was last read, or nil: readPart returns it if
+// nothing has changed, and a part that cannot be read keeps its machines.
 func (s *Settings) readPart(at place, name string, left int64, before *part) *part {
 	if before == nil {
 		before = new(part)
@@ -134,7 +134,7 @@ func (s *Settings) readPart(at place, name string, left int64, before *part) *pa
 	return p
 }
 
-// checkPart refuses a file of another name in the folder, whose machines would else be unknown without a word.
+// checkPart refuses a file of another name in the folder: were it left out, no error would say that its machines are.
 func checkPart(p *part) error {
 	if ext := filepath.Ext(p.name); !p.whole && ext != ".yaml" && ext != ".json" {
 		return refusal.Config("a file in the inventory's folder", refusal.Quote(p.name), "a name that ends with .yaml or .json, or begins with a dot for a file that is no part")

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// readiness has each readiness check of a program as a metric: probes tell a kubelet alone.
+// readiness has each readiness check of a program as a metric, since the probes tell the kubelet alone.
 type readiness struct {
 	*probed
 	desc *prometheus.Desc
