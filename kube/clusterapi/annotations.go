@@ -35,7 +35,7 @@ const (
 	AnnotationMachineUID = "nodeattest.github.io/cluster-api-machine-uid"
 	// AnnotationClusterUID, on the AttestedNode of a pool's machine, is the UID of the Cluster. A pool of the
 	// same name has been moved to another management cluster if its Cluster has another UID now; otherwise
-	// it is another pool.
+	// it is another pool. A record whose pool was deleted loses it.
 	AnnotationClusterUID = "nodeattest.github.io/cluster-api-cluster-uid"
 	// AnnotationProviderID, on the AttestedNode of a pool's machine, is the provider ID of the machine. It is
 	// written while spec.providerIDList of the pool has it; a machine whose ID has left the list is gone.

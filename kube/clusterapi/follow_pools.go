@@ -41,13 +41,16 @@ func (i *Inventory) listPools(ctx context.Context) (*foundPools, error) {
 
 // boundSlot compares a bound record of a MachinePool. It is due once the provider ID of its machine has left
 // spec.providerIDList, and never while that is empty or did not have it before. After a move of the Cluster
-// it is adopted for the pool of the same name. A record of a pool that was deleted is left to its end.
+// it is adopted for the pool of the same name. A record of a pool that was deleted is left to its end, and loses
+// the note of the Cluster: else a move would take the deleted pool for one that was moved.
 func (s *sweep) boundSlot(ctx context.Context, c *comparison, pool types.UID, object *v1alpha1.AttestedNode, record *membership.Record) {
 	p := c.pools.byUID[pool]
 	if p == nil {
 		if s.successorOf(c.pools, s.clusterUID, object, record) != nil {
 			c.counts["replaced"]++
 			c.moved = append(c.moved, lapsed{object: object, record: record})
+		} else if s.slots != nil && !s.kinds.pool.Empty() && object.GetAnnotations()[AnnotationClusterUID] == string(s.clusterUID) {
+			c.note(s.note(ctx, object, map[string]string{AnnotationClusterUID: ""})) // deleted, not moved: no later move adopts it
 		}
 		return
 	}

@@ -83,6 +83,26 @@ func TestMovedPool(t *testing.T) {
 		"moved":                     {change: func(t *testing.T, s *swept) { s.moves(t) }, adopted: 3, waits: true, renews: true},
 		"nothing changed":           {change: func(*testing.T, *swept) {}, renews: true},
 		"the pool alone is another": {change: func(t *testing.T, s *swept) { s.anew(t, pool(), "moved-pool") }},
+		"the pool was deleted and made again, and then moved": {change: func(t *testing.T, s *swept) {
+			s.anew(t, pool(), "second-pool")
+			testkit.NoError(t, s.poolSweeper(t).run(t.Context()))
+			s.moves(t)
+		}},
+		"the pool was deleted, moved, and made again": {change: func(t *testing.T, s *swept) {
+			testkit.NoError(t, s.home.Delete(t.Context(), pool()))
+			testkit.NoError(t, s.poolSweeper(t).run(t.Context()))
+			testkit.NoError(t, s.home.Create(t.Context(), poolOf("v1beta2", "pool", 3)))
+			s.moves(t)
+		}},
+		"the pool was not found for a time, and then moved": {adopted: 3, waits: true, renews: true, change: func(t *testing.T, s *swept) {
+			label := func(value string) {
+				s.change(t, pool(), func(o client.Object) { o.SetLabels(map[string]string{clusterLabel: value}) })
+				testkit.NoError(t, s.poolSweeper(t).run(t.Context()))
+			}
+			label("other")
+			label(work)
+			s.moves(t)
+		}},
 		"the Cluster alone is another": {renews: true, change: func(t *testing.T, s *swept) {
 			s.anew(t, clusterOf("v1beta2", nil), "moved-cluster")
 		}},
