@@ -67,6 +67,7 @@ func TestAlerts(t *testing.T) {
 	a := newAlerting(t, path)
 	main := a.replica(t, "controller", nil)
 	main.isReady(t)
+	a.seen(t, `leader_election_master_status{name=~"node-attestation-controller.*"} == 1`) // before, no controller leads
 
 	a.scenario(t, "join", func() {
 		for n := range 2 {
@@ -253,12 +254,16 @@ func (a *alerting) without(alerts, wanted []string) []string {
 	})
 }
 
+// alertsTold is the least time over which Prometheus is asked which alerts have fired: two of its evaluations.
+const alertsTold = time.Second
+
 // scenario waits until no alert fires, and runs the scenario. Meanwhile no alert but its own has fired.
 func (a *alerting) scenario(t *testing.T, name string, run func(), alerts ...string) {
 	t.Helper()
 	a.fires(t)
 	began := time.Now()
 	run()
+	time.Sleep(time.Until(began.Add(alertsTold)))
 	if fired := a.without(a.firing(t, time.Since(began).Milliseconds()), alerts); !slices.Equal(fired, alerts) {
 		t.Errorf("%s: %q fired, want %q", name, fired, alerts)
 	}
