@@ -43,7 +43,7 @@ race: ## make test and the replay of the vectors, with the race detector
 e2e: setup-build ## joins of real kubelets to a real control plane, built on first use; the SDK against other libraries
 	scripts/kube-binaries.sh v1.36.3 v1.37.2
 	scripts/cluster-api-managers.sh
-	$(call each,test,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./clouds/... ./controlplane/... ./e2e/... ./house/... ./interop/... ./kube/... ./size/...)
+	$(call each,test,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./clouds/... ./controlplane/... ./e2e/... ./house/... ./interop/... ./kube/... ./monitoring/... ./size/...)
 	$(call each,$(filter-out test,$(TESTS)),NO_SKIPS=1 $(CURDIR)/scripts/test.sh -count=1 -timeout 40m ./...)
 	$(call each,test/kubernetes,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -modfile=go137.mod -tags kubernetes137 -short -count=1 -timeout 40m .)
 	$(call each,kube,NO_SKIPS=1 $(CURDIR)/scripts/test.sh -modfile=go137.mod -timeout 40m ./...)
