@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
+	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -81,34 +81,13 @@ func (l *Listener) create() (err error) {
 	case err != nil:
 		return &os.PathError{Op: "flock", Path: l.path + ".lock", Err: err}
 	}
-	if err := removeStale(l.path); err != nil {
+	if err := safefile.RemoveStale(checkSocket, l.path); err != nil {
 		return err
 	}
 	if l.bare, err = net.ListenUnix("unix", &net.UnixAddr{Name: l.path, Net: "unix"}); err != nil {
 		return err
 	}
 	return os.Chmod(l.path, 0o600) // until here the folder's mode keeps others away
-}
-
-// removeStale removes a socket on which no process listens.
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode().Type() != os.ModeSocket:
-		return checkSocket.Refuse(path+" of mode "+info.Mode().String(), "a socket, or no file")
-	}
-	c, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
-		_ = c.Close()
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return checkSocket.Refuse("a process that listens on "+path, "a socket on which none does")
-	}
-	return os.Remove(path)
 }
 
 // abandon releases what a Listener without a socket of its own holds.

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/nodeattest/nodeattest/internal/safefile"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -61,7 +59,7 @@ func (l Limits) ListenLocal(ctx context.Context, address string) (net.Listener, 
 	if !socket {
 		return l.Listen(ctx, address)
 	}
-	if err := removeStale(path); err != nil {
+	if err := safefile.RemoveStale(safefile.CheckFile, path); err != nil {
 		return nil, err
 	}
 	bare, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -72,25 +70,4 @@ func (l Limits) ListenLocal(ctx context.Context, address string) (net.Listener, 
 		return nil, errors.Join(err, bare.Close())
 	}
 	return l.bound(bare), nil
-}
-
-// removeStale removes a socket on which no process listens.
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case info.Mode().Type() != os.ModeSocket:
-		return safefile.CheckFile.Refuse(path+" of mode "+info.Mode().String(), "a socket, or no file")
-	}
-	c, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
-		_ = c.Close()
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return safefile.CheckFile.Refuse("a process that listens on "+path, "a socket on which none does")
-	}
-	return os.Remove(path)
 }
