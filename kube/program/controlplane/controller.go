@@ -93,21 +93,9 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := metrics.Registry.Register(newRenewals(nodes.GetCache(), time.Now)); err != nil {
-		return nil, nil, err
-	}
-	compares, err := newComparer(nodes.GetCache(), nodes.GetAPIReader(), nodes.GetEventRecorder(controller.DefaultName), metrics.Registry)
+	booted, err := addWatchers(m, nodes, records[0])
 	if err != nil {
 		return nil, nil, err
-	}
-	booted, err := newBoots(nodes.GetAPIReader(), nodes.GetClient(), metrics.Registry)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, r := range []manager.Runnable{sweeper{records[0]}, compares, booted} {
-		if err := m.Add(r); err != nil {
-			return nil, nil, err
-		}
 	}
 	machines, err := addInventory(ctx, m, s, records, clusterapi.Config{Signers: servedSigners(s), Slots: slots, Pools: readPools(s, nodes),
 		Follow: &clusterapi.Follow{Records: records, Nodes: nodes.GetClient(), Metrics: metrics.Registry}})
@@ -145,6 +133,28 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 		return nil, nil, err
 	}
 	return reconciler, machines, reconciler.SetupWithManager(m)
+}
+
+// addWatchers adds what looks at the records and decides nothing: the metrics of renewals, the comparison of provider
+// IDs, the sweep of what has ended, and the boots, which it returns.
+func addWatchers(m manager.Manager, nodes cluster.Cluster, records *registry.Registry) (*boots, error) {
+	if err := metrics.Registry.Register(newRenewals(nodes.GetCache(), time.Now)); err != nil {
+		return nil, err
+	}
+	compares, err := newComparer(nodes.GetCache(), nodes.GetAPIReader(), nodes.GetEventRecorder(controller.DefaultName), metrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	booted, err := newBoots(nodes.GetAPIReader(), nodes.GetClient(), metrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range []manager.Runnable{sweeper{records}, compares, booted} {
+		if err := m.Add(r); err != nil {
+			return nil, err
+		}
+	}
+	return booted, nil
 }
 
 // recordChanges calls changed for each node whose record is added, changed or deleted from now on. Changes of a
