@@ -85,7 +85,7 @@ func caOf(c *x509.Certificate, root bool) *certificate {
 	return (&certificate{Certificate: c, subject: dn.Key(c.RawSubject), issuer: dn.Key(c.RawIssuer)}).asCA(root)
 }
 
-// asCA adds what is known about a certificate above others, and returns it. No other goroutine may have it yet.
+// asCA fills in the fields of a certificate above others, and returns c. It changes c, so no other goroutine may use c yet.
 func (c *certificate) asCA(root bool) *certificate {
 	c.key = keyOf(c.Certificate)
 	c.constrained = slices.ContainsFunc(c.Extensions, looksAtLeaves)
