@@ -112,9 +112,12 @@ func TestRun(t *testing.T) {
 	if status, body := s.get("/healthz"); status != http.StatusOK || body != "ok\n" {
 		t.Errorf("/healthz: %d %s", status, body)
 	}
-	_, body := s.get("/metrics")
+	var body string
+	eventually(t, "the call counted", func() bool { // its client has the answer before it is
+		_, body = s.get("/metrics")
+		return strings.Contains(body, `nodeattest_external_signer_calls_total{method="FetchKeys",code="OK"} 1`)
+	})
 	for _, line := range []string{
-		`nodeattest_external_signer_calls_total{method="FetchKeys",code="OK"} 1`,
 		fmt.Sprintf(`nodeattest_external_signer_signing_key_timestamp_seconds{kid="%s"} `, keys.Keys[0].KeyId),
 		`nodeattest_external_signer_keys{of="signer"} 1`, `nodeattest_external_signer_keys{of="peers"} 0`,
 		"nodeattest_external_signer_reload_failures_total 0",

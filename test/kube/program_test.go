@@ -268,6 +268,7 @@ func TestController(t *testing.T) {
 		}
 	})
 	t.Run("another node joins", func(t *testing.T) {
+		c.bootRecorded(t, node.Name) // which is a write after the join
 		before := len(c.audit(t))
 		c.joins(t, bootstrapper, other)
 		c.checkCost(t, c.audit(t)[before:], 11, 3) // where caches are behind, and its Node has just gone: TestThroughput has the usual cost
@@ -308,6 +309,21 @@ func TestController(t *testing.T) {
 		manifests := manifests(t, file)
 		c.checkRights(t, manifests)
 	}
+}
+
+// bootRecorded waits until the status of the node's record has the boot of its machine.
+func (c *cluster) bootRecorded(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, func() error {
+		var record v1alpha1.AttestedNode
+		if err := c.admin.Get(t.Context(), client.ObjectKey{Name: name}, &record); err != nil {
+			return err
+		}
+		if record.Status.Boot == nil {
+			return fmt.Errorf("the record of %s has no boot", name)
+		}
+		return nil
+	})
 }
 
 // reservedLongAgo leaves the reservation of a replica that died in the middle of a join, an hour
