@@ -84,8 +84,8 @@ type Config struct {
 
 	// Log receives events; nil discards them. No secrets are logged.
 	Log *slog.Logger
-	// Ready, if set, is called once by Run, as soon as there is a usable client certificate and,
-	// with Serving, a serving certificate.
+	// Ready, if set, is called once by Run, as soon as the kubelet can start: at once or, with Serving, as
+	// soon as there is a serving certificate. The plugin waits for the client certificate.
 	Ready func()
 	// Untrusted, if set, is called each time that the API server's certificate does not verify by the
 	// CAs of API: they may have changed. It must not wait.

@@ -36,15 +36,11 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	if release != nil {
 		defer func() { _ = release() }() // the kernel releases it when the process ends
 	}
-	a.warnKubelet()
-	ready := false
 	v := a.snapshot(caller{daemon: true, beat: beat})
+	ready := v.tellReady()
+	a.warnKubelet()
 	err = v.loop(ctx, func(step, error) bool {
-		if !ready && v.ready() {
-			if ready = true; a.config.Ready != nil {
-				a.config.Ready()
-			}
-		}
+		ready = ready || v.tellReady()
 		return false
 	})
 	if ctx.Err() != nil {
@@ -53,12 +49,16 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return err
 }
 
-// ready reports whether the kubelet can start, which does not need the recovery certificate.
-func (v *snapshot) ready() bool {
+// tellReady calls Ready if the kubelet can start, and reports whether it can. A kubelet does not start without
+// its serving certificate. For a client certificate it waits in the plugin.
+func (v *snapshot) tellReady() bool {
 	for _, s := range v.a.slots {
-		if s.Purpose != csr.PurposeRecovery && v.next(s).use == nil {
+		if s.Purpose == csr.PurposeServing && v.next(s).use == nil {
 			return false
 		}
+	}
+	if v.a.config.Ready != nil {
+		v.a.config.Ready()
 	}
 	return true
 }

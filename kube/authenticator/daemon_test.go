@@ -44,7 +44,7 @@ func run(t *testing.T, a *Authenticator) (stop func()) {
 func TestDaemon(t *testing.T) {
 	t.Parallel()
 	f := newFakeAPI(t)
-	ready, got, first := make(chan struct{}), 0, []byte(nil)
+	ready, got := make(chan struct{}), 0
 	renewalOfTwo := func(_ []string, attr slog.Attr) slog.Attr {
 		if attr.Key == "renew" { // it has just been stored
 			if got++; got < 3 {
@@ -53,12 +53,8 @@ func TestDaemon(t *testing.T) {
 		}
 		return attr
 	}
-	var a *Authenticator
 	a, kind := newNode(t, f, func(c *Config) {
-		c.Ready = func() {
-			first = a.stored(ClientFile).Key
-			close(ready)
-		}
+		c.Ready = func() { close(ready) }
 		c.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{ReplaceAttr: renewalOfTwo}))
 	})
 	stop := run(t, a)
@@ -66,6 +62,13 @@ func TestDaemon(t *testing.T) {
 	if !a.Status().Daemon {
 		t.Error("it does not show")
 	}
+	var first []byte
+	eventually(t, "the first certificate", func() bool {
+		if p := a.stored(ClientFile); p != nil {
+			first = p.Key
+		}
+		return first != nil
+	})
 	if err := again(t, a).Run(t.Context()); !errors.Is(err, certstore.ErrLocked) {
 		t.Errorf("a second one: got %v", err)
 	}
@@ -80,6 +83,52 @@ func TestDaemon(t *testing.T) {
 	if f.calls("create "+csr.BootstrapUserPrefix) != 2 {
 		t.Error("the bootstrap token was used again")
 	}
+}
+
+// TestReady: the kubelet can start at once, but not without its serving certificate.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t)
+	f.set(func() { f.down = true })
+	ready := make(chan struct{}, 2)
+	never := func(when string) {
+		t.Helper()
+		select {
+		case <-ready:
+			t.Errorf("ready %s", when)
+		default:
+		}
+	}
+	tell := func(c *Config) { c.Ready = func() { ready <- struct{}{} } }
+	a, _ := newNode(t, f, tell)
+	stop := run(t, a)
+	<-ready
+	if a.Status().Usable {
+		t.Error("a certificate without a server")
+	}
+	stop()
+	never("twice")
+
+	a, _ = newNode(t, f, func(c *Config) {
+		tell(c)
+		c.Serving = &Serving{DNSNames: []string{testNode}}
+	})
+	stop = run(t, a)
+	eventually(t, "a failure", func() bool { return a.readState()[ClientFile].failed() })
+	never("without a serving certificate")
+	stop()
+	f.set(func() { f.down = false })
+	again := again(t, a)
+	stop = run(t, again)
+	<-ready
+	if again.stored(ServingFile) == nil {
+		t.Error("ready before there is a serving certificate")
+	}
+	stop()
+	never("twice")
+	f.set(func() { f.down = true })
+	run(t, again)
+	<-ready
 }
 
 // TestRecovery: the control plane is away until all has ended, and the bootstrap token is

@@ -163,14 +163,13 @@ func TestClockAhead(t *testing.T) {
 func TestDaemonRemovedFolder(t *testing.T) {
 	f := newFakeAPI(t)
 	log := &lines{t: t}
-	ready := make(chan struct{})
 	a, _ := newNode(t, f, func(c *Config) {
-		c.Dir, c.Ready, c.Log = filepath.Join(c.Dir, "state"), func() { close(ready) }, slog.New(slog.NewTextHandler(log, nil))
+		c.Dir, c.Log = filepath.Join(c.Dir, "state"), slog.New(slog.NewTextHandler(log, nil))
 	})
 	done := make(chan error, 1)
 	go func() { done <- a.Run(t.Context()) }()
-	<-ready
-	testkit.MustDo(os.RemoveAll(a.config.Dir))
+	eventually(t, "the certificate", func() bool { return a.stored(ClientFile) != nil })
+	eventually(t, "the folder removed", func() bool { return os.RemoveAll(a.config.Dir) == nil }) // while the daemon may write there
 	if err := <-done; !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "removed") {
 		t.Errorf("got %v", err)
 	}

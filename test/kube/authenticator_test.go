@@ -271,11 +271,7 @@ func (m *nodeMachine) testUnit(t *testing.T) {
 	if len(words) != 4 || filepath.Base(words[0]) != "kubelet-authenticator" || words[1] != "--config" {
 		t.Fatalf("ExecStart=%s", line)
 	}
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(m.dir, "notify"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
+	socket := listenNotify(t, m.dir)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cmd := exec.CommandContext(ctx, m.program, words[1], m.config, words[3])
@@ -284,22 +280,39 @@ func (m *nodeMachine) testUnit(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	told := make([]byte, 4096)
-	for ready := false; !ready; {
-		if err := socket.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
-		n, err := socket.Read(told)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ready = strings.HasPrefix(string(told[:n]), "READY=1")
-	}
+	waitNotified(t, socket)
 	if !m.status(t).Daemon {
 		t.Error("no daemon")
 	}
 	cancel()
 	if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 0 {
 		t.Errorf("it ends with %v", err)
+	}
+}
+
+// listenNotify listens as systemd does for a service of Type=notify.
+func listenNotify(t *testing.T, dir string) *net.UnixConn {
+	t.Helper()
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	return socket
+}
+
+// waitNotified waits for the message of a service that is ready.
+func waitNotified(t *testing.T, socket *net.UnixConn) {
+	t.Helper()
+	if err := socket.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	told := make([]byte, 4096)
+	for ready := false; !ready; {
+		n, err := socket.Read(told)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready = strings.HasPrefix(string(told[:n]), "READY=1")
 	}
 }
