@@ -56,7 +56,7 @@ volumePluginDir: %s
 `
 
 // kubeletStart has the kubelet find the kernel's settings as it wants them, in a mount
-// namespace of its own, where its folders are too.
+// namespace of its own, where its folders are too. With a FIFO hold, the kubelet starts after a line there.
 const kubeletStart = `set -e
 dir=$1; shift
 mount --make-rprivate /
@@ -66,6 +66,7 @@ mount --bind "$dir/oops" /proc/sys/kernel/panic_on_oops
 mount -t tmpfs none /var/log
 mount -t tmpfs none /var/lib
 mount -t tmpfs none /usr/libexec
+if [ -p "$dir/hold" ]; then read -r line <"$dir/hold"; fi
 exec "$@"
 `
 
