@@ -50,7 +50,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 }
 
 // tellReady calls Ready if the kubelet can start, and reports whether it can. A kubelet does not start without
-// its serving certificate. For a client certificate it waits in the plugin.
+// its serving certificate. For its client certificate, it waits in the plugin.
 func (v *snapshot) tellReady() bool {
 	for _, s := range v.a.slots {
 		if s.Purpose == csr.PurposeServing && v.next(s).use == nil {

@@ -64,8 +64,9 @@ func turnsToReady() int {
 
 // TestTimeToReady has real kubelets become Ready by turns, attested and plain, and prints the medians of the seconds
 // from the start of a node's first program to its certificate, to its Node object, and to Ready, and the parts of the
-// attested certificate. In plain turns, the controller is stopped (SIGSTOP). Each kubelet finds its mounts and a
-// self-signed serving certificate made: the RSA key alone takes 20 to 200 ms at random, which hides what is measured.
+// attested certificate. In plain turns, the controller is stopped (SIGSTOP). The test makes the mounts and the
+// self-signed serving certificate of each kubelet before its turn: an RSA key takes 20 to 200 ms at random, which would hide
+// the difference.
 func TestTimeToReady(t *testing.T) {
 	kubeletNeeds(t)
 	r := &readiness{cluster: startJoinable(t), program: buildProgram(t, "kubelet-authenticator"), tpms: newCA(t, ""), turns: map[string][]readyTurn{}}

@@ -135,8 +135,8 @@ func addDecider(ctx context.Context, m manager.Manager, nodes cluster.Cluster, f
 	return reconciler, machines, reconciler.SetupWithManager(m)
 }
 
-// addWatchers adds what looks at the records and decides nothing: the metrics of renewals, the comparison of provider
-// IDs, the sweep of what has ended, and the boots, which it returns.
+// addWatchers adds the parts of the controller that follow the records and decide no request: the metrics of renewals,
+// the comparer of provider IDs, the sweeper of ended records, and the writer of boots, which it returns.
 func addWatchers(m manager.Manager, nodes cluster.Cluster, records *registry.Registry) (*boots, error) {
 	if err := metrics.Registry.Register(newRenewals(nodes.GetCache(), time.Now)); err != nil {
 		return nil, err

@@ -117,7 +117,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 	}
 	c.Log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	c.Kubelet.Parent = command == "credential"
-	c.Ready = func() { notify("READY=1\nSTATUS=kubelet-authenticator status shows the certificates") }
+	c.Ready = func() { notify("READY=1\nSTATUS=running; kubelet-authenticator status shows the certificates") }
 	if f != nil {
 		f.log, c.Untrusted = c.Log, f.distrust
 	}
@@ -138,7 +138,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, kinds []E
 				return fmt.Errorf("%s: %w", from.file, err)
 			}
 		}
-		notify("STATUS=getting a serving certificate, which the kubelet needs at its start")
+		notify("STATUS=waiting for the kubelet's serving certificate")
 		return daemon(ctx, a, f, &metricsServer{address: s.Metrics, status: a.Status, log: c.Log, pause: listenPause})
 	case "rotate":
 		return rotate(ctx, a, stdout)
