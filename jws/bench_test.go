@@ -114,7 +114,7 @@ func rawCheck(t testing.TB, f *forger, token string) func() bool {
 			return ecdsa.Verify(public, digest[:], r, s)
 		}
 	case *rsa.PublicKey:
-		hash := f.algorithm.hash()
+		hash := hashes[f.algorithm]
 		return func() bool {
 			var digest []byte
 			if hash.Size() == sha256.Size {

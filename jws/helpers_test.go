@@ -63,6 +63,13 @@ func curveKey(curve elliptic.Curve) *ecdsa.PrivateKey {
 
 func b64(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
+// hashes are the hash functions of the algorithms: RFC 7518, section 3.1, and 0 for EdDSA.
+var hashes = map[Algorithm]crypto.Hash{
+	RS256: crypto.SHA256, RS384: crypto.SHA384, RS512: crypto.SHA512,
+	PS256: crypto.SHA256, PS384: crypto.SHA384, PS512: crypto.SHA512,
+	ES256: crypto.SHA256, ES384: crypto.SHA384, ES512: crypto.SHA512, EdDSA: 0,
+}
+
 // raw signs the bytes as they are and returns the signature as JWS has it.
 func (f *forger) raw(t testing.TB, signed string) []byte {
 	t.Helper()
@@ -71,7 +78,7 @@ func (f *forger) raw(t testing.TB, signed string) []byte {
 
 func (f *forger) rawWith(t testing.TB, signed string, salt int) []byte {
 	t.Helper()
-	hash := f.algorithm.hash()
+	hash := hashes[f.algorithm]
 	digest := []byte(signed)
 	if hash != 0 {
 		h := hash.New()

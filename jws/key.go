@@ -188,18 +188,21 @@ func asymmetric(name string) Algorithm {
 	return ""
 }
 
-// hash returns the hash function of the algorithm, and 0 for EdDSA, which signs the
-// message itself.
-func (a Algorithm) hash() crypto.Hash {
+// digest appends the digest of data by the hash function of the algorithm, and returns both.
+// EdDSA signs the message itself: data and 0.
+func (a Algorithm) digest(b, data []byte) ([]byte, crypto.Hash) {
 	switch a {
-	case RS256, PS256, ES256, hs256:
-		return crypto.SHA256
+	case RS256, PS256, ES256:
+		sum := sha256.Sum256(data)
+		return append(b, sum[:]...), crypto.SHA256
 	case RS384, PS384, ES384:
-		return crypto.SHA384
+		sum := sha512.Sum384(data)
+		return append(b, sum[:]...), crypto.SHA384
 	case RS512, PS512, ES512:
-		return crypto.SHA512
+		sum := sha512.Sum512(data)
+		return append(b, sum[:]...), crypto.SHA512
 	}
-	return 0
+	return data, 0
 }
 
 // Verify checks the signature of a parsed token. The header must name the key's own
@@ -231,12 +234,18 @@ func (k *Key) verify(signed, signature []byte) error {
 	ok := false
 	switch public := k.public.(type) {
 	case *rsa.PublicKey:
-		ok = k.verifyRSA(public, signed, signature)
+		hashed, hash := k.algorithm.digest(nil, signed)
+		if k.algorithm.pss() {
+			ok = rsa.VerifyPSS(public, hash, hashed, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil
+		} else {
+			ok = rsa.VerifyPKCS1v15(public, hash, hashed, signature) == nil
+		}
 	case *ecdsa.PublicKey:
 		var sum [sha512.Size]byte
+		hashed, _ := k.algorithm.digest(sum[:0], signed)
 		half := len(signature) / 2
 		r, s := new(big.Int).SetBytes(signature[:half]), new(big.Int).SetBytes(signature[half:])
-		ok = ecdsa.Verify(public, digest(sum[:0], k.algorithm.hash(), signed), r, s)
+		ok = ecdsa.Verify(public, hashed, r, s)
 	case ed25519.PublicKey:
 		ok = ed25519.Verify(public, signed, signature)
 	}
@@ -244,16 +253,6 @@ func (k *Key) verify(signed, signature []byte) error {
 		return &Error{Check: checkSignature, Got: "a signature over other bytes or with another key", Want: "that of " + k.keyID}
 	}
 	return nil
-}
-
-func (k *Key) verifyRSA(public *rsa.PublicKey, signed, signature []byte) bool {
-	var sum [sha512.Size]byte
-	hash := k.algorithm.hash()
-	hashed := digest(sum[:0], hash, signed)
-	if k.algorithm.pss() {
-		return rsa.VerifyPSS(public, hash, hashed, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil
-	}
-	return rsa.VerifyPKCS1v15(public, hash, hashed, signature) == nil
 }
 
 // pss reports whether the algorithm of an RSA key is RSASSA-PSS.
@@ -269,20 +268,4 @@ func (k *Key) signatureSize() int {
 		return 2 * coordinateSize(public.Curve)
 	}
 	return ed25519.SignatureSize
-}
-
-// digest appends the digest of data.
-func digest(b []byte, hash crypto.Hash, data []byte) []byte {
-	switch hash {
-	case crypto.SHA256:
-		sum := sha256.Sum256(data)
-		return append(b, sum[:]...)
-	case crypto.SHA384:
-		sum := sha512.Sum384(data)
-		return append(b, sum[:]...)
-	case crypto.SHA512:
-		sum := sha512.Sum512(data)
-		return append(b, sum[:]...)
-	}
-	return b
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rsa"
+	"crypto/sha256"
 	"encoding/asn1"
 	"errors"
 	"math/big"
@@ -81,10 +82,10 @@ func TestPSSSalt(t *testing.T) {
 		f := forgers()[algorithm]
 		good := f.good(t)
 		signed := good[:strings.LastIndexByte(good, '.')]
-		for _, salt := range []int{rsa.PSSSaltLengthAuto, 1, 20, algorithm.hash().Size() - 1, algorithm.hash().Size() + 1} {
+		for _, salt := range []int{rsa.PSSSaltLengthAuto, 1, 20, hashes[algorithm].Size() - 1, hashes[algorithm].Size() + 1} {
 			refusedFor(t, string(algorithm), f.verifies(signed+"."+b64(string(f.rawWith(t, signed, salt)))), checkSignature)
 		}
-		if err := f.verifies(signed + "." + b64(string(f.rawWith(t, signed, algorithm.hash().Size())))); err != nil {
+		if err := f.verifies(signed + "." + b64(string(f.rawWith(t, signed, hashes[algorithm].Size())))); err != nil {
 			t.Errorf("%s: %v", algorithm, err)
 		}
 	}
@@ -138,7 +139,8 @@ func FuzzSignature(f *testing.F) {
 		naive := false
 		if len(signature) == 64 {
 			r, s := new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])
-			naive = ecdsa.Verify(es.key.public.(*ecdsa.PublicKey), digest(nil, ES256.hash(), []byte(signed)), r, s)
+			digest := sha256.Sum256([]byte(signed))
+			naive = ecdsa.Verify(es.key.public.(*ecdsa.PublicKey), digest[:], r, s)
 		}
 		if (err == nil) != naive {
 			t.Fatalf("%x: %v", signature, err)

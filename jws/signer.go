@@ -7,7 +7,6 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha512"
 
 	"golang.org/x/crypto/cryptobyte"
 	"golang.org/x/crypto/cryptobyte/asn1"
@@ -170,11 +169,7 @@ func (s *CryptoSigner) ask(ctx context.Context, message []byte) ([]byte, error) 
 
 // input returns the input and the options of the private key's Sign.
 func (s *CryptoSigner) input(message []byte) ([]byte, crypto.SignerOpts) {
-	hash := s.key.algorithm.hash()
-	if hash == 0 {
-		return message, hash
-	}
-	hashed := digest(make([]byte, 0, sha512.Size), hash, message)
+	hashed, hash := s.key.algorithm.digest(nil, message)
 	if s.key.algorithm.pss() {
 		return hashed, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
 	}
