@@ -62,9 +62,7 @@ func NewKey(public crypto.PublicKey, opts KeyOptions) (*Key, error) {
 		k.algorithm = opts.Algorithm
 	}
 	if k.keyID == "" {
-		if k.keyID, err = deriveKeyID(public); err != nil {
-			return nil, err
-		}
+		k.keyID = deriveKeyID(public)
 	}
 	if err := checkKeyID(k.keyID); err != nil {
 		return nil, err
@@ -143,16 +141,13 @@ var (
 // coordinateSize is the length in bytes of a coordinate, and of each half of a signature.
 func coordinateSize(curve elliptic.Curve) int { return (curve.Params().BitSize + 7) / 8 }
 
-// deriveKeyID derives a key ID as Kubernetes does for its service-account keys: base64url of
-// the SHA-256 digest of the key's PKIX form in DER (k8s.io/kubernetes,
-// pkg/serviceaccount/jwt.go, keyIDFromPublicKey), 43 characters.
-func deriveKeyID(public crypto.PublicKey) (string, error) {
-	der, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		return "", &Error{Check: checkKeyType, Err: err}
-	}
+// deriveKeyID derives the key ID of a key that checkPublic accepts, as Kubernetes does for its
+// service-account keys: base64url of the SHA-256 digest of the key's PKIX form in DER
+// (k8s.io/kubernetes, pkg/serviceaccount/jwt.go, keyIDFromPublicKey), 43 characters.
+func deriveKeyID(public crypto.PublicKey) string {
+	der, _ := x509.MarshalPKIXPublicKey(public) // each key that is accepted has this form
 	digest := sha256.Sum256(der)
-	return encoding.EncodeToString(digest[:]), nil
+	return encoding.EncodeToString(digest[:])
 }
 
 // Algorithm is the name of a signature algorithm as it appears in the header member alg (RFC
