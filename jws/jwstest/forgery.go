@@ -173,13 +173,12 @@ func (f *forger) signatures() {
 	f.add("payload-changed", header+"."+b64(append(slices.Clone(f.payload), ' '))+"."+b64(signature), nil)
 
 	// Another key under the same key ID.
-	other, err := OpenSigner(nil, jws.SignerOptions{KeyID: f.Key().KeyID(), Algorithm: f.Key().Algorithm()})
-	if err == nil {
-		var token string
-		token, err = other.segments(header, b64(f.payload))
+	if other, err := OpenSigner(nil, jws.SignerOptions{KeyID: f.Key().KeyID(), Algorithm: f.Key().Algorithm()}); err != nil {
+		f.err = errors.Join(f.err, err)
+	} else {
+		token, err := other.Forge(f.usual(""), f.payload)
 		f.add("signature-by-another-key", token, err)
 	}
-	f.err = errors.Join(f.err, err)
 
 	// RFC 8725, section 2.1: an HMAC whose secret is the public key.
 	der, err := x509.MarshalPKIXPublicKey(f.Key().Public())

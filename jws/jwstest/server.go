@@ -30,7 +30,6 @@ const oversize = 2 << 20
 // of an hour. It is safe for concurrent use.
 type Server struct {
 	server *httptest.Server
-	client *http.Client
 	closed chan struct{} // ends requests that hang
 	end    func()        // closes closed, once
 
@@ -65,7 +64,6 @@ func OpenServer(keys ...*jws.Key) (*Server, error) {
 	s.server = httptest.NewUnstartedServer(http.HandlerFunc(s.serveHTTP))
 	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that hang up
 	s.server.StartTLS()
-	s.client = s.server.Client()
 	return s, nil
 }
 
@@ -84,12 +82,12 @@ func (s *Server) Issuer() string { return s.server.URL }
 func (s *Server) JWKSURL() string { return s.server.URL + keySetPath }
 
 // Client returns a client that trusts the server's certificate.
-func (s *Server) Client() *http.Client { return s.client }
+func (s *Server) Client() *http.Client { return s.server.Client() }
 
 // RemoteConfig is a verifier's configuration: the client and the issuer. A jws.RemoteKeySet fetches at
 // most once in 10 seconds, so a test of two fetches sets the configuration's Now.
 func (s *Server) RemoteConfig() jws.RemoteConfig {
-	return jws.RemoteConfig{Client: s.client, Issuer: s.Issuer()}
+	return jws.RemoteConfig{Client: s.Client(), Issuer: s.Issuer()}
 }
 
 // SetKeys replaces the published keys: a rotation, or, with the same key ID, a key

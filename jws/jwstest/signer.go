@@ -104,25 +104,13 @@ func (s *Signer) segments(header, payload string) (string, error) {
 // raw makes the signature of an algorithm that fits the key over any bytes (RFC 7518, section 3; RFC
 // 8037, section 3.1).
 func (s *Signer) raw(algorithm jws.Algorithm, signed []byte) ([]byte, error) {
-	var hash crypto.Hash
-	switch algorithm {
-	case jws.RS256, jws.PS256, jws.ES256:
-		hash = crypto.SHA256
-	case jws.RS384, jws.PS384, jws.ES384:
-		hash = crypto.SHA384
-	case jws.RS512, jws.PS512, jws.ES512:
-		hash = crypto.SHA512
-	}
-	input, opts := signed, crypto.SignerOpts(hash)
-	if hash != 0 {
-		h := hash.New()
-		h.Write(signed)
-		input = h.Sum(nil)
-	}
+	hashes := map[jws.Algorithm]crypto.Hash{"256": crypto.SHA256, "384": crypto.SHA384, "512": crypto.SHA512}
+	hash := hashes[algorithm[2:]] // 0 for EdDSA
+	opts := crypto.SignerOpts(hash)
 	if algorithm[0] == 'P' {
 		opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
 	}
-	signature, err := s.private.Reveal().Sign(rand.Reader, input, opts)
+	signature, err := crypto.SignMessage(s.private.Reveal(), rand.Reader, signed, opts)
 	if public, ok := s.Key().Public().(*ecdsa.PublicKey); ok && err == nil {
 		return fixedWidth(signature, (public.Curve.Params().BitSize+7)/8), nil
 	}
