@@ -73,10 +73,9 @@ func (r *Reader) Object(member func(name []byte) error) error {
 				return &Error{Reason: reason, Offset: start, Name: string(name)}
 			}
 		}
-		if r.next() != ':' {
+		if r.next(); !r.accept(":") {
 			return r.syntax()
 		}
-		r.pos++
 		r.next()
 		start = r.pos
 		if err := member(name); err != nil {
@@ -107,13 +106,10 @@ func (r *Reader) each(opening Type, closing byte, one func() error) error {
 	r.depth++
 	r.pos++
 	for first := true; r.next() != closing; first = false {
-		if !first {
-			if r.next() != ',' {
-				return r.syntax()
-			}
-			r.pos++
-			r.next()
+		if !first && !r.accept(",") {
+			return r.syntax()
 		}
+		r.next()
 		start := r.pos
 		if err := one(); err != nil {
 			return err
