@@ -255,11 +255,8 @@ func misspelt(name []byte, list []string) string {
 
 // refuse turns an error of the reader into one of this package.
 func refuse(check Check, err error) error {
-	if err == nil {
-		return nil
-	}
-	if own, ok := err.(*Error); ok { //nolint:errorlint // one inside another is a cause
-		return own
+	if _, own := err.(*Error); own || err == nil { //nolint:errorlint // one inside another is a cause
+		return err
 	}
 	return &Error{Check: check, Err: err}
 }

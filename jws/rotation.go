@@ -86,7 +86,6 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	if config.Publish <= 0 || config.Retain <= 0 {
 		return nil, refusal.Config("Publish", config.Publish.String()+", Retain "+config.Retain.String(), "both more than 0")
 	}
-	config.Now = wallclock.Or(config.Now)
 	state := rotation{{PublishedKey{Key: first.Key()}, first}}
 	for _, old := range config.Retired {
 		if old.Key == nil || old.Key.public == nil || old.Until.IsZero() || !old.SignsFrom.IsZero() {
@@ -97,7 +96,7 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 		}
 		state = append(state, rotating{PublishedKey: old})
 	}
-	r := &RotatingSigner{publish: config.Publish, retain: config.Retain, now: config.Now}
+	r := &RotatingSigner{publish: config.Publish, retain: config.Retain, now: wallclock.Or(config.Now)}
 	r.state.Store(&state)
 	return r, nil
 }

@@ -184,10 +184,8 @@ func fixedWidth(der []byte, half int) []byte {
 	input := cryptobyte.String(der)
 	var sequence cryptobyte.String
 	if !input.ReadASN1(&sequence, asn1.SEQUENCE) || !input.Empty() ||
-		!sequence.ReadASN1Integer(&r) || !sequence.ReadASN1Integer(&s) || !sequence.Empty() {
-		return der
-	}
-	if len(r) > half || len(s) > half {
+		!sequence.ReadASN1Integer(&r) || !sequence.ReadASN1Integer(&s) || !sequence.Empty() ||
+		len(r) > half || len(s) > half {
 		return der
 	}
 	fixed := make([]byte, 2*half)
