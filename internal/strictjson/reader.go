@@ -226,12 +226,12 @@ func (r *Reader) End() error {
 // next skips white space and returns the byte there, or 0 at the end of the text. A zero byte
 // in the text is not JSON either, so the two need not be distinguished.
 func (r *Reader) next() byte {
-	for r.accept(" \t\n\r") {
+	for ; r.pos < len(r.data); r.pos++ {
+		if c := r.data[r.pos]; c != ' ' && c != '\t' && c != '\n' && c != '\r' {
+			return c
+		}
 	}
-	if r.pos == len(r.data) {
-		return 0
-	}
-	return r.data[r.pos]
+	return 0
 }
 
 // want checks that the next value has this type.
