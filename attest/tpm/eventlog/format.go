@@ -26,25 +26,24 @@ type entry struct {
 }
 
 // digest returns the event's first digest of an algorithm, or nil.
-func (e *entry) digest(alg tpm2.TPMAlgID) (found []byte) {
-	e.each(func(of tpm2.TPMAlgID, digest []byte) bool {
+func (e *entry) digest(alg tpm2.TPMAlgID) []byte {
+	for of, digest := range e.digests {
 		if of == alg {
-			found = digest
+			return digest
 		}
-		return of != alg
-	})
-	return found
+	}
+	return nil
 }
 
-// each calls f for the digests in order, until it returns false.
-func (e *entry) each(f func(alg tpm2.TPMAlgID, digest []byte) bool) {
+// digests iterates over the digests in order, each with its algorithm.
+func (e *entry) digests(yield func(alg tpm2.TPMAlgID, digest []byte) bool) {
 	if e.sizes == nil {
-		f(tpm2.TPMAlgSHA1, e.sums)
+		yield(tpm2.TPMAlgSHA1, e.sums)
 		return
 	}
 	for r := (reader{rest: e.sums}); len(r.rest) > 0; {
 		alg := tpm2.TPMAlgID(r.uint16())
-		if !f(alg, r.take(uint32(e.sizes[alg]))) {
+		if !yield(alg, r.take(uint32(e.sizes[alg]))) {
 			return
 		}
 	}
@@ -94,12 +93,12 @@ func malformed(n, at int, got string) error {
 
 // blank reports whether no digest of the event has a bit set.
 func (e *entry) blank() bool {
-	blank := true
-	e.each(func(_ tpm2.TPMAlgID, d []byte) bool {
-		blank = len(bytes.Trim(d, "\x00")) == 0
-		return blank
-	})
-	return blank
+	for _, d := range e.digests {
+		if len(bytes.Trim(d, "\x00")) != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // hashSizes has the sizes of the TCG Algorithm Registry, for digests that a header does not name.
