@@ -93,8 +93,9 @@ func (l *Log) EventsOf(bank tpm2.TPMAlgID, index int) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := slices.DeleteFunc(ofPCR(l.events, index), func(e Event) bool { return e.Bank != bank })
-	if !explains(events, bank, index, value) {
+	p := statement.PCR{Bank: bank, Index: index, Value: value}
+	events := ofPCR(p, l.events)
+	if !explains(p, events) {
 		return nil, checkUncovered.Refuse("PCR "+strconv.Itoa(index)+", which was not replayed", "one that Replay explains")
 	}
 	return events, nil
@@ -163,7 +164,7 @@ func replayBank(entries []entry, pcrs []statement.PCR, opts *Options) ([]Event, 
 	}
 	var unexplained []statement.PCR
 	for _, p := range pcrs {
-		more, ok := explained(p, ofPCR(events, p.Index))
+		more, ok := explained(p, ofPCR(p, events))
 		switch {
 		case !ok:
 			unexplained = append(unexplained, p)
@@ -179,17 +180,10 @@ func replayBank(entries []entry, pcrs []statement.PCR, opts *Options) ([]Event, 
 	return append(events, added...), nil
 }
 
-// ofPCR returns a new list.
-func ofPCR(events []Event, index int) []Event {
-	count := 0
+// ofPCR returns the events of one PCR in one bank, in a new list.
+func ofPCR(p statement.PCR, events []Event) (list []Event) {
 	for n := range events {
-		if events[n].PCR == index {
-			count++
-		}
-	}
-	list := make([]Event, 0, count)
-	for n := range events {
-		if events[n].PCR == index {
+		if events[n].PCR == p.Index && events[n].Bank == p.Bank {
 			list = append(list, events[n])
 		}
 	}
@@ -199,8 +193,7 @@ func ofPCR(events []Event, index int) []Event {
 // explained reports whether the events lead to the value of the PCR, or would with more, the events
 // of ExitBootServices: profile 1.06, 3.3.4.6.
 func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
-	reached := extended(startValues(p.Index, len(p.Value)), p.Bank, events)
-	if contains(reached, p.Value) {
+	if explains(p, events) {
 		return nil, true
 	}
 	const invoked, returned = "Exit Boot Services Invocation", "Exit Boot Services Returned with "
@@ -211,7 +204,7 @@ func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
 		for _, text := range texts {
 			more = append(more, Event{PCR: 5, Bank: p.Bank, Digest: digest(p.Bank, []byte(text)), UntrustedType: typeAction, UntrustedData: []byte(text)})
 		}
-		if contains(extended(reached, p.Bank, more), p.Value) {
+		if explains(p, slices.Concat(events, more)) {
 			return more, true
 		}
 	}
@@ -229,7 +222,7 @@ func notExplained(entries []entry, events []Event, pcrs []statement.PCR) error {
 	}
 	var got []string
 	for _, p := range pcrs {
-		got = append(got, fmt.Sprintf("PCR %d (events: %d)", p.Index, len(ofPCR(events, p.Index))))
+		got = append(got, fmt.Sprintf("PCR %d (events: %d)", p.Index, len(ofPCR(p, events))))
 	}
 	want := "the quoted values; PCRs that the system extends after boot (10 under Linux' IMA) belong into Options.Unexplained"
 	if slices.ContainsFunc(pcrs, func(p statement.PCR) bool { return p.Index < 8 }) {
@@ -244,33 +237,20 @@ func digest(bank tpm2.TPMAlgID, data []byte) []byte {
 	return tpmwire.AppendDigest(nil, tpmwire.HashOf(bank), data)
 }
 
-// explains reports whether the events of one PCR, extended one after the other from a value
-// that a reset gives, lead to value.
-func explains(events []Event, bank tpm2.TPMAlgID, index int, value []byte) bool {
-	return contains(extended(startValues(index, len(value)), bank, events), value)
-}
-
-func contains(values [][]byte, value []byte) bool {
-	return slices.ContainsFunc(values, func(v []byte) bool { return bytes.Equal(v, value) })
-}
-
-// extended extends each value by the events, one after the other. It returns nil if a digest has
-// another size.
-func extended(values [][]byte, bank tpm2.TPMAlgID, events []Event) (reached [][]byte) {
-	hash := tpmwire.HashOf(bank)
-	var both []byte
-	for _, value := range values {
-		value = bytes.Clone(value)
+// explains reports whether the events of the PCR, extended one after the other from a value
+// that a reset gives, lead to its value.
+func explains(p statement.PCR, events []Event) bool {
+	hash, both := tpmwire.HashOf(p.Bank), []byte(nil)
+	return slices.ContainsFunc(startValues(p.Index, len(p.Value)), func(value []byte) bool {
 		for n := range events {
 			if len(events[n].Digest) != len(value) {
-				return nil
+				return false
 			}
 			both = append(append(both[:0], value...), events[n].Digest...)
 			value = tpmwire.AppendDigest(value[:0], hash, both)
 		}
-		reached = append(reached, value)
-	}
-	return reached
+		return bytes.Equal(value, p.Value)
+	})
 }
 
 // startValues are the values that a PCR can have after a reset of the machine: TCG PC Client

@@ -275,7 +275,7 @@ func TestEventsOfNoBank(t *testing.T) {
 	for size, want := range map[int]bool{0: false, 20: false, 31: false, 32: true, 33: false, 48: false} {
 		e := Event{Bank: tpm2.TPMAlgSHA256, Digest: bytes.Repeat([]byte{7}, size)}
 		value := sha256.Sum256(append(make([]byte, 32), e.Digest...))
-		if got := explains([]Event{e}, e.Bank, 8, value[:]); got != want {
+		if got := explains(statement.PCR{Bank: e.Bank, Index: 8, Value: value[:]}, []Event{e}); got != want {
 			t.Errorf("a digest of %d bytes: got %t", size, got)
 		}
 	}
