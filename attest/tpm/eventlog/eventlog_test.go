@@ -31,6 +31,12 @@ type logged struct {
 }
 
 // banksOfTest are the banks of the logs that writeLog writes.
+// Types of events that only tests name.
+const (
+	typeSeparator Type = 4
+	typeVariable  Type = 0x80000001
+)
+
 var banksOfTest = []tpm2.TPMAlgID{tpm2.TPMAlgSHA1, tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384}
 
 // writeLog writes a crypto-agile log: TCG PC Client Platform Firmware Profile 1.06, 10.2.
