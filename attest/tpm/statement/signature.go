@@ -83,24 +83,19 @@ func (v *Signature) Marshal() ([]byte, error) {
 }
 
 func (v *Signature) code(w *wire) error {
-	if !number(w, &v.Alg) {
+	switch {
+	case !number(w, &v.Alg):
 		return badSignature("fewer than 2 bytes", "a TPMT_SIGNATURE")
-	}
-	if !signingScheme(v.Alg) {
+	case !signingScheme(v.Alg):
 		return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Alg), "RSASSA, RSAPSS or ECDSA")
-	}
-	if !number(w, &v.Hash) {
+	case !number(w, &v.Hash):
 		return badSignature("an end before the hash", "a TPMT_SIGNATURE")
-	}
-	if tpmwire.HashOf(v.Hash) == 0 {
+	case tpmwire.HashOf(v.Hash) == 0:
 		return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Hash), "SHA1, SHA256, SHA384 or SHA512")
-	}
-	if v.Alg == tpm2.TPMAlgECDSA {
-		if !w.tpm2b(&v.R, maxCoordinateSize) || !w.tpm2b(&v.S, maxCoordinateSize) {
-			return badSignature("r or s", "two numbers of at most 66 bytes")
-		}
-	} else if !w.tpm2b(&v.RSA, maxModulusSize) {
+	case v.Alg != tpm2.TPMAlgECDSA && !w.tpm2b(&v.RSA, maxModulusSize):
 		return badSignature("RSA signature", "at most 512 bytes")
+	case v.Alg == tpm2.TPMAlgECDSA && (!w.tpm2b(&v.R, maxCoordinateSize) || !w.tpm2b(&v.S, maxCoordinateSize)):
+		return badSignature("r or s", "two numbers of at most 66 bytes")
 	}
 	return nil
 }
