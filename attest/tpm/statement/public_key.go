@@ -95,11 +95,11 @@ func (p *Public) SameKey(pub crypto.PublicKey) bool {
 			return false
 		}
 		c, ok := tpmwire.CurveOf(p.Curve)
-		if !ok || k.Curve != c.Curve {
+		if !ok || k.Curve != c.Curve || len(p.X) > c.Width || len(p.Y) > c.Width {
 			return false
 		}
 		point, err := k.Bytes()
-		return err == nil && equalPadded(p.X, point[1:1+c.Width]) && equalPadded(p.Y, point[1+c.Width:])
+		return err == nil && sameNumber(p.X, point[1:1+c.Width]) && sameNumber(p.Y, point[1+c.Width:])
 	}
 	return false
 }
@@ -113,15 +113,11 @@ func (p *Public) sameKeyAs(q *Public) bool {
 	if p.Type == tpm2.TPMAlgRSA {
 		return bytes.Equal(p.Modulus, q.Modulus) && p.exponent() == q.exponent()
 	}
-	return p.Curve == q.Curve && bytes.Equal(withoutLeadingZeros(p.X), withoutLeadingZeros(q.X)) &&
-		bytes.Equal(withoutLeadingZeros(p.Y), withoutLeadingZeros(q.Y))
+	return p.Curve == q.Curve && sameNumber(p.X, q.X) && sameNumber(p.Y, q.Y)
 }
 
-// equalPadded reports whether v, left-padded with zero bytes, equals full.
-func equalPadded(v, full []byte) bool {
-	pad := len(full) - len(v)
-	return pad >= 0 && bytes.Equal(v, full[pad:]) && len(withoutLeadingZeros(full[:pad])) == 0
-}
+// sameNumber compares numbers, whatever their widths.
+func sameNumber(a, b []byte) bool { return bytes.Equal(withoutLeadingZeros(a), withoutLeadingZeros(b)) }
 
 // checkStrength refuses weak RSA keys by their sizes; ParsePublic admits no weak curve.
 func (p *Public) checkStrength() error {
