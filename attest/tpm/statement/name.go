@@ -32,10 +32,7 @@ func (p *Public) HasName(name []byte) bool {
 		return false
 	}
 	var buf [message.MaxNameSize]byte
-	if bytes.Equal(name, appendName(buf[:0], p.NameAlg, p.Raw)) {
-		return true
-	}
-	return p.Type == tpm2.TPMAlgECC && p.hasNameAtOtherWidth(name)
+	return bytes.Equal(name, appendName(buf[:0], p.NameAlg, p.Raw)) || p.Type == tpm2.TPMAlgECC && p.hasNameAtOtherWidth(name)
 }
 
 // hasNameAtOtherWidth tries the other encodings of the coordinates, if there are any.
