@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/tpmwire"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -14,13 +15,9 @@ import (
 // quote over 16 banks) is under 400.
 const maxAttestationSize = 1024
 
-// Limits inside the TPM structures, in bytes: the sizes of the reference
-// implementation's buffers for a TPM with hashes of up to 512 bits.
-const (
-	maxNameSize      = 2 + 64 // TPM2B_NAME: an algorithm and a digest
-	maxExtraDataSize = 2 + 64 // TPM2B_DATA: as large as a TPMT_HA
-
-)
+// maxExtraDataSize bounds a TPM2B_DATA, in bytes: as large as a TPMT_HA of 512 bits, the buffer of
+// the reference implementation.
+const maxExtraDataSize = 2 + 64
 
 // attestMagic is TPM_GENERATED_VALUE. It begins every structure that a TPM makes, and a
 // restricted key signs nothing else that begins with it.
@@ -176,7 +173,7 @@ func (a *Attestation) codeHeader(w *wire) error {
 		return CheckMagic.Refuse(tpmwire.HexNumber(uint64(magic), 8), tpmwire.HexNumber(attestMagic, 8))
 	case !number(w, &a.Type):
 		return badAttest("no type", "a type")
-	case !w.tpm2b(&a.QualifiedSigner, maxNameSize):
+	case !w.tpm2b(&a.QualifiedSigner, message.MaxNameSize):
 		return badAttest("qualified signer", "a name of at most 66 bytes")
 	case !w.tpm2b(&a.ExtraData, maxExtraDataSize):
 		return badAttest("extra data", "at most 66 bytes")
@@ -193,7 +190,7 @@ func (a *Attestation) codeHeader(w *wire) error {
 func (a *Attestation) codeInfo(w *wire) error {
 	switch {
 	case a.Type == tpm2.TPMSTAttestCertify && a.Certified != nil && a.Quote == nil:
-		if !w.tpm2b(&a.Certified.Name, maxNameSize) || !w.tpm2b(&a.Certified.QualifiedName, maxNameSize) {
+		if !w.tpm2b(&a.Certified.Name, message.MaxNameSize) || !w.tpm2b(&a.Certified.QualifiedName, message.MaxNameSize) {
 			return badAttest("certify info", "two names of at most 66 bytes")
 		}
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 
+	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
 	"github.com/nodeattest/nodeattest/refusal"
@@ -103,10 +104,10 @@ func TestNamesOfNoPoints(t *testing.T) {
 
 func TestSizesOfQualifiedNames(t *testing.T) {
 	name := tpmlab.DigestName(1)
-	if QualifiedName(make([]byte, maxNameSize), name) == nil {
+	if QualifiedName(make([]byte, message.MaxNameSize), name) == nil {
 		t.Error("no Qualified Name under the longest one")
 	}
-	if QualifiedName(make([]byte, maxNameSize+1), name) != nil {
+	if QualifiedName(make([]byte, message.MaxNameSize+1), name) != nil {
 		t.Error("a Qualified Name under what is no name")
 	}
 	for _, bad := range [][]byte{nil, {0}, {0, 0x0b}, name[:33], append(bytes.Clone(name), 0)} {
