@@ -127,13 +127,9 @@ func (p *Public) checkStrength() error {
 	return checkRSAStrength(int(p.KeyBits), int64(p.exponent()))
 }
 
-// checkFactors refuses RSA keys that can be factored.
-func (p *Public) checkFactors() error {
-	if p.Type != tpm2.TPMAlgRSA {
-		return nil
-	}
-	return checkModulus(new(big.Int).SetBytes(p.Modulus))
-}
+// checkFactors refuses RSA keys that can be factored. The modulus of an ECC key is 0, which
+// passes.
+func (p *Public) checkFactors() error { return checkModulus(new(big.Int).SetBytes(p.Modulus)) }
 
 // CheckKeyStrength refuses weak keys, RSA keys made by Infineon's flawed key generation
 // (CVE-2017-15361), and keys of unsupported kinds.
