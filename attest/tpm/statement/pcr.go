@@ -3,7 +3,6 @@ package statement
 import (
 	"bytes"
 	"cmp"
-	"crypto"
 	"fmt"
 	"slices"
 	"strconv"
@@ -183,17 +182,6 @@ func findPCR(sorted []PCR, id PCRID) (PCR, bool) {
 		return PCR{}, false
 	}
 	return sorted[n], true
-}
-
-// digestOfPCRs returns the digest that TPM2_Quote signs: over the values in the order of the
-// selection (Part 1, 17.6). Each of ids must be among the sorted values.
-func digestOfPCRs(h crypto.Hash, ids []PCRID, sorted []PCR) []byte {
-	all := make([]byte, 0, len(ids)*tpmwire.MaxDigestSize)
-	for _, id := range ids {
-		p, _ := findPCR(sorted, id)
-		all = append(all, p.Value...)
-	}
-	return tpmwire.AppendDigest(nil, h, all)
 }
 
 // samePCRs reports whether two lists name the same PCRs, whatever their order.

@@ -303,10 +303,15 @@ func (in *QuoteInput) checkValues() error {
 	return nil
 }
 
-// checkDigest computes the digest under the hash of the signature's scheme, as
-// TPM2_Quote does: Part 3, 18.4.
+// checkDigest computes the digest under the hash of the signature's scheme, over the values in
+// the order of the selection, as TPM2_Quote does: Part 3, 18.4, and Part 1, 17.6.
 func (in *QuoteInput) checkDigest() error {
-	digest := digestOfPCRs(tpmwire.HashOf(in.Sig.Hash), in.selected, in.pcrs)
+	values := make([]byte, 0, len(in.selected)*tpmwire.MaxDigestSize)
+	for _, id := range in.selected {
+		p, _ := findPCR(in.pcrs, id) // there is one: checkValues
+		values = append(values, p.Value...)
+	}
+	digest := tpmwire.AppendDigest(nil, tpmwire.HashOf(in.Sig.Hash), values)
 	if quoted := in.Attest.Quote.PCRDigest; !bytes.Equal(digest, quoted) {
 		return checkPCRDigest.Refuse(refusal.Hex(digest)+" for the values given", refusal.Hex(quoted))
 	}
