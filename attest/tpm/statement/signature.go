@@ -253,7 +253,7 @@ func (v *Signature) verify(key crypto.PublicKey, message []byte) error {
 			return notECDSA
 		}
 		if !ecdsa.VerifyASN1(k, digest, der) {
-			err = errNotVerified
+			err = errors.New("ECDSA: the verification fails")
 		}
 	default:
 		return checkSignatureScheme.Refuse(tpmwire.AlgorithmName(v.Alg), "an RSA or ECDSA key")
@@ -264,5 +264,3 @@ func (v *Signature) verify(key crypto.PublicKey, message []byte) error {
 	}
 	return nil
 }
-
-var errNotVerified = errors.New("ECDSA: the verification fails")

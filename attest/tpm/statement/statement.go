@@ -116,7 +116,15 @@ func VerifyCertify(e *CertifyEvidence, opts CertifyOptions) (*Certified, error) 
 	if err != nil {
 		return nil, err
 	}
-	return in.certified(&opts.AK), nil
+	return &Certified{
+		Attestation:     in.Attest,
+		Public:          in.Public,
+		AKPublic:        in.AK,
+		AKTrust:         opts.AK.Trust,
+		SignatureScheme: KeyScheme{Alg: in.Sig.Alg, Hash: in.Sig.Hash},
+		TPMResident:     opts.AK.trusted() && in.TPMResident(),
+		ClockTrusted:    opts.AK.trusted() && in.clockTrusted(),
+	}, nil
 }
 
 // inOrder runs the checks up to the first that fails, and returns its error.
@@ -207,16 +215,4 @@ func (in *CertifyInput) readAK(akPublic []byte) (err error) {
 		in.AKKey, err = in.AK.Key()
 	}
 	return err
-}
-
-func (in *CertifyInput) certified(ak *AK) *Certified {
-	return &Certified{
-		Attestation:     in.Attest,
-		Public:          in.Public,
-		AKPublic:        in.AK,
-		AKTrust:         ak.Trust,
-		SignatureScheme: KeyScheme{Alg: in.Sig.Alg, Hash: in.Sig.Hash},
-		TPMResident:     ak.trusted() && in.TPMResident(),
-		ClockTrusted:    ak.trusted() && in.clockTrusted(),
-	}
 }

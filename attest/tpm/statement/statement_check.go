@@ -76,8 +76,7 @@ func (in *CertifyInput) checkQualifyingData() error {
 		return nil
 	case in.Covers != nil:
 		return in.Covers(in.Attest.ExtraData)
-	}
-	if subtle.ConstantTimeCompare(in.Attest.ExtraData, in.Options.QualifyingData) != 1 {
+	case subtle.ConstantTimeCompare(in.Attest.ExtraData, in.Options.QualifyingData) != 1:
 		// The expected value is a secret between this statement's maker and the verifier.
 		return message.CheckQualifyingData.Refuse(refusal.Hex(in.Attest.ExtraData), "the qualifying data of this challenge")
 	}
