@@ -269,7 +269,7 @@ type writtenJWK struct {
 // kty, kid, crv, alg and then x and y, or n and e. The zero key is refused with
 // "key".
 func (k *Key) MarshalJSON() ([]byte, error) {
-	if k == nil || k.public == nil {
+	if k.missing() {
 		return nil, &Error{Check: checkKey, Got: "no key"}
 	}
 	j := writtenJWK{Use: "sig", KeyID: k.keyID, Algorithm: k.algorithm}

@@ -97,7 +97,7 @@ func MarshalJWKS(keys []*Key) ([]byte, error) {
 	if len(keys) > MaxJWKSKeys {
 		return nil, &Error{Check: checkKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(MaxJWKSKeys)}
 	}
-	if slices.ContainsFunc(keys, func(k *Key) bool { return k == nil || k.public == nil }) {
+	if slices.ContainsFunc(keys, (*Key).missing) {
 		return nil, &Error{Check: checkKey, Got: "no key"}
 	}
 	keys, err := distinct(keys)

@@ -80,6 +80,9 @@ func (k *Key) Algorithm() Algorithm { return k.algorithm }
 // ed25519.PublicKey. The caller must not change it.
 func (k *Key) Public() crypto.PublicKey { return k.public }
 
+// missing reports whether k is nil or the zero value.
+func (k *Key) missing() bool { return k == nil || k.public == nil }
+
 // checkPublic returns a copy of a key if it is fit for use, and the algorithms that fit it,
 // the usual one first.
 func checkPublic(public crypto.PublicKey) (crypto.PublicKey, []Algorithm, error) {
@@ -208,7 +211,7 @@ func (a Algorithm) digest(b, data []byte) ([]byte, crypto.Hash) {
 func (k *Key) Verify(token *Token) error {
 	t := token.read()
 	switch {
-	case k == nil || k.public == nil:
+	case k.missing():
 		return &Error{Check: checkKey, Got: "no key"}
 	case t.algorithm == "":
 		return &Error{Check: checkForm, Got: "no token"}

@@ -3,6 +3,7 @@ package jws
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // KeySet finds the public keys that may have signed a token. Its methods are safe for
@@ -30,10 +31,8 @@ func NewStaticKeySet(keys ...*Key) (*StaticKeySet, error) {
 	if len(keys) == 0 {
 		return nil, &Error{Check: checkKeySet, Got: "no key", Want: "at least one"}
 	}
-	for i, key := range keys {
-		if key == nil || key.public == nil {
-			return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a key"}
-		}
+	if i := slices.IndexFunc(keys, (*Key).missing); i >= 0 {
+		return nil, &Error{Check: checkKeySet, Got: fmt.Sprintf("none at position %d", i), Want: "a key"}
 	}
 	keys, err := distinct(keys)
 	if err != nil {

@@ -88,7 +88,7 @@ func NewRotatingSigner(first KeySigner, config RotationConfig) (*RotatingSigner,
 	}
 	state := rotation{{PublishedKey{Key: first.Key()}, first}}
 	for _, old := range config.Retired {
-		if old.Key == nil || old.Key.public == nil || old.Until.IsZero() || !old.SignsFrom.IsZero() {
+		if old.Key.missing() || old.Until.IsZero() || !old.SignsFrom.IsZero() {
 			return nil, refusal.Config("Retired", "with a key that is nil or zero, or has no end", "keys, and when each leaves the key set")
 		}
 		if err := state.checkNew(old.Key); err != nil {
@@ -111,7 +111,7 @@ func (r *RotatingSigner) at() (rotation, error) {
 
 // checkKeySigner refuses a signer without a key.
 func checkKeySigner(s KeySigner) error {
-	if s == nil || s.Key() == nil || s.Key().public == nil {
+	if s == nil || s.Key().missing() {
 		return refusal.Config("signer", "", "one with a key")
 	}
 	return nil
