@@ -139,7 +139,8 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 		return nil, err
 	}
 	bundle, err := a.prove(ctx, StageAnswer, s, func(session Session, p *Presented) (*Evidence, error) {
-		if err := s.checkBinding(&c.Binding, request, p); err != nil {
+		// Only the verifier knows the requester.
+		if err := compareBindings(&c.Binding, s.binding(p, c.Binding.Requester, request.InfoHash)); err != nil {
 			return nil, err
 		}
 		opened, err := open(ctx, session, c)
@@ -169,18 +170,19 @@ func open(ctx context.Context, session Session, c *message.Challenge) ([]byte, e
 	return secret, nil
 }
 
-// checkBinding compares a challenge with the node's own values.
-func (s *Subject) checkBinding(b *message.Binding, request *csr.PKCS10, p *Presented) error {
-	return compareBindings(b, &message.Binding{
-		Requester:         b.Requester, // which only the verifier knows
+// binding returns the Binding of these values and a machine, without key, nonce and times: the node's
+// own, to compare a challenge with, and the verifier's.
+func (s *Subject) binding(p *Presented, requester string, requestHash [message.HashSize]byte) *message.Binding {
+	return &message.Binding{
 		Road:              message.Road(p.Road),
 		ClusterID:         s.ClusterID,
 		SignerName:        s.SignerName,
+		Requester:         requester,
 		ExpirationSeconds: s.ExpirationSeconds,
 		MachineKey:        sha256.Sum256(p.MachineKey),
 		AKName:            p.AKName,
-		RequestHash:       request.InfoHash,
-	})
+		RequestHash:       requestHash,
+	}
 }
 
 func (s *Subject) check() (*csr.PKCS10, error) {

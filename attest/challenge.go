@@ -95,17 +95,9 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string
 
 // expected returns the Binding of the verifier's own values, without key, nonce and times.
 func expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
-	b := &message.Binding{
-		Road:        message.Road(r.Road),
-		ClusterID:   r.ClusterID,
-		SignerName:  r.SignerName,
-		Requester:   request.User.Username,
-		MachineKey:  r.MachineKey,
-		AKName:      p.AKName,
-		RequestHash: r.RequestHash,
+	s := &Subject{ClusterID: r.ClusterID, SignerName: r.SignerName}
+	if lifetime := request.Spec.ExpirationSeconds; lifetime != nil {
+		s.ExpirationSeconds = *lifetime
 	}
-	if s := request.Spec.ExpirationSeconds; s != nil {
-		b.ExpirationSeconds = *s
-	}
-	return b
+	return s.binding(p, request.User.Username, r.RequestHash)
 }

@@ -1,7 +1,6 @@
 package attest
 
 import (
-	"crypto/sha256"
 	"errors"
 	"slices"
 	"time"
@@ -128,8 +127,8 @@ func (m *Message) readAnswer(k *openKind, bundle *csr.Bundle, request *csr.Parse
 	if filed.Spec.SignerName == "" {
 		return nil
 	}
-	m.Differences = differences(b, expected(&Result{Road: p.Road, ClusterID: b.ClusterID, SignerName: filed.Spec.SignerName,
-		MachineKey: sha256.Sum256(p.MachineKey), RequestHash: pkcs10.InfoHash}, p, filed))
+	own := &Result{ClusterID: b.ClusterID, SignerName: filed.Spec.SignerName, RequestHash: pkcs10.InfoHash}
+	m.Differences = differences(b, expected(own, p, filed))
 	if at := filed.Metadata.CreationTimestamp; !at.IsZero() {
 		if e, ok := errors.AsType[*Error](checkTimes(b, filed, at)); ok {
 			m.Differences = append(m.Differences, e)

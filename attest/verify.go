@@ -125,7 +125,7 @@ func echoOf(answer AnswerEvidence) (*message.Binding, error) {
 	return message.ParseBinding(answer.Binding())
 }
 
-// compareBindings refuses two Bindings by their first difference. Only the verifier knows the requester.
+// compareBindings refuses two Bindings by their first difference.
 func compareBindings(got, want *message.Binding) error {
 	if all := differences(got, want); len(all) > 0 {
 		return all[0]
