@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/hex"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -135,34 +135,25 @@ func compareBindings(got, want *message.Binding) error {
 
 // differences returns a refusal for each field that differs, without key, nonce and times.
 func differences(got, want *message.Binding) (all []*Error) {
-	differ := func(check Check, got, want string) {
-		all = append(all, &Error{Check: check, Got: got, Want: refusal.OrNothing(want)})
-	}
-	if got.Road != want.Road {
-		differ(CheckBindingRoad, got.Road.String(), want.Road.String())
-	}
-	if got.ClusterID != want.ClusterID {
-		differ(CheckBindingCluster, got.ClusterID, want.ClusterID)
-	}
-	if got.SignerName != want.SignerName {
-		differ(CheckBindingSigner, got.SignerName, want.SignerName)
-	}
-	if got.ExpirationSeconds != want.ExpirationSeconds {
-		differ(CheckBindingExpiration, strconv.Itoa(int(got.ExpirationSeconds)), strconv.Itoa(int(want.ExpirationSeconds)))
-	}
-	if got.MachineKey != want.MachineKey {
-		differ(CheckBindingMachineKey, hex.EncodeToString(got.MachineKey[:]), hex.EncodeToString(want.MachineKey[:]))
-	}
+	all = differ(all, CheckBindingRoad, "%s", got.Road, want.Road)
+	all = differ(all, CheckBindingCluster, "%s", got.ClusterID, want.ClusterID)
+	all = differ(all, CheckBindingSigner, "%s", got.SignerName, want.SignerName)
+	all = differ(all, CheckBindingExpiration, "%d", got.ExpirationSeconds, want.ExpirationSeconds)
+	all = differ(all, CheckBindingMachineKey, "%x", got.MachineKey, want.MachineKey)
 	if !bytes.Equal(got.AKName, want.AKName) {
-		differ(checkBindingAKName, hex.EncodeToString(got.AKName), hex.EncodeToString(want.AKName))
+		all = differ(all, checkBindingAKName, "%x", string(got.AKName), string(want.AKName))
 	}
-	if got.RequestHash != want.RequestHash {
-		differ(CheckBindingRequest, hex.EncodeToString(got.RequestHash[:]), hex.EncodeToString(want.RequestHash[:]))
+	all = differ(all, CheckBindingRequest, "%x", got.RequestHash, want.RequestHash)
+	return differ(all, CheckBindingRequester, "%s", got.Requester, want.Requester)
+}
+
+// differ appends a refusal, with the values in this format, unless they are equal.
+func differ[T comparable](all []*Error, check Check, format string, got, want T) []*Error {
+	if got == want {
+		return all
 	}
-	if got.Requester != want.Requester {
-		differ(CheckBindingRequester, got.Requester, want.Requester)
-	}
-	return all
+	wanted := refusal.OrNothing(fmt.Sprintf(format, want))
+	return append(all, &Error{Check: check, Got: fmt.Sprintf(format, got), Want: wanted})
 }
 
 func checkWindow(b *message.Binding) error {
