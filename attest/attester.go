@@ -128,7 +128,7 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 		return nil, fmt.Errorf("attest: answer: %w", err)
 	}
 	if k, ok := request.CSR.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || key == nil || !k.Equal(key.Public()) {
-		return nil, &Error{Check: checkKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}
+		return nil, &Error{Check: message.CheckKeyMismatch, Got: "another key than that of the request", Want: "the request's key"}
 	}
 	c, err := message.ParseChallenge(challenge)
 	if err != nil {

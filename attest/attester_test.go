@@ -141,11 +141,11 @@ func TestInputsOfAnswers(t *testing.T) {
 		key       crypto.Signer
 		want      Check // "" for an error of no check
 	}{
-		"another key":            {good, newFakeKey(t), checkKeyMismatch},
-		"a key of another kind":  {good, rsaKey, checkKeyMismatch},
-		"no challenge":           {nil, n.key, checkEncoding},
-		"a cut challenge":        {good[:len(good)-1], n.key, checkEncoding},
-		"a challenge and a byte": {append(bytes.Clone(good), 0), n.key, checkEncoding},
+		"another key":            {good, newFakeKey(t), message.CheckKeyMismatch},
+		"a key of another kind":  {good, rsaKey, message.CheckKeyMismatch},
+		"no challenge":           {nil, n.key, der.CheckEncoding},
+		"a cut challenge":        {good[:len(good)-1], n.key, der.CheckEncoding},
+		"a challenge and a byte": {append(bytes.Clone(good), 0), n.key, der.CheckEncoding},
 		"a challenge of road EK": {changed(func(c *message.Challenge) {
 			c.Binding.Road, c.Binding.AKName, c.Clear = message.RoadEK, []byte{0, 0x0b, 1}, nil
 			c.Credential = &message.Credential{IDObject: []byte{1}, EncryptedSecret: []byte{2}}
@@ -267,19 +267,19 @@ func TestFailingProvers(t *testing.T) {
 	}{
 		"nothing is presented": {func(p *fakeProver) { p.presents = broken }, broken},
 		"no evidence":          {func(p *fakeProver) { p.evidence = func(Stage, *Evidence) *Evidence { return nil } }, nil},
-		"no statement":         {func(p *fakeProver) { p.evidence = func(Stage, *Evidence) *Evidence { return &Evidence{} } }, checkEncoding},
+		"no statement":         {func(p *fakeProver) { p.evidence = func(Stage, *Evidence) *Evidence { return &Evidence{} } }, der.CheckEncoding},
 		"one without a type": {func(p *fakeProver) {
 			p.evidence = func(Stage, *Evidence) *Evidence { return &Evidence{Statements: []Statement{statement}} }
-		}, checkEncoding},
+		}, der.CheckEncoding},
 		"not a certificate": {func(p *fakeProver) {
 			p.evidence = func(_ Stage, e *Evidence) *Evidence { e.Certificates = [][]byte{{1}}; return e }
-		}, checkEncoding},
+		}, der.CheckEncoding},
 		"evidence over its limit": {func(p *fakeProver) {
 			p.evidence = func(_ Stage, e *Evidence) *Evidence {
 				e.Statements[0].DER = append([]byte{4, 0x83, 4, 0, 0}, make([]byte, der.MaxEvidenceSize)...)
 				return e
 			}
-		}, checkSize},
+		}, der.CheckSize},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newFakeNode(t, newFakeProver())

@@ -54,11 +54,11 @@ func ChallengeOf(hello *csr.Request) ([]byte, error) {
 // parseChallengeMessage reads base64, and refuses other encodings of the same bytes.
 func parseChallengeMessage(message string) ([]byte, error) {
 	if len(message) > base64.StdEncoding.EncodedLen(der.MaxChallengeSize) {
-		return nil, &Error{Check: checkSize, Got: "a longer challenge message", Want: "at most 21848 characters"}
+		return nil, &Error{Check: der.CheckSize, Got: "a longer challenge message", Want: "at most 21848 characters"}
 	}
 	challenge, err := base64.StdEncoding.Strict().DecodeString(message)
 	if err != nil || base64.StdEncoding.EncodeToString(challenge) != message {
-		return nil, &Error{Check: checkEncoding, Got: "a challenge message in another form", Want: "padded, unbroken base64"}
+		return nil, &Error{Check: der.CheckEncoding, Got: "a challenge message in another form", Want: "padded, unbroken base64"}
 	}
 	return challenge, nil
 }

@@ -1,7 +1,6 @@
 package attest
 
 import (
-	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -56,15 +55,6 @@ const (
 	CheckMembership Check = "not-a-member"
 	// CheckBudget: a request would cost more than it may.
 	CheckBudget = message.CheckBudget
-)
-
-// Checks of the messages' encoding.
-const (
-	// checkEncoding: a message is not the DER that the wire format requires, or a value is out
-	// of range.
-	checkEncoding = der.CheckEncoding
-	// checkSize: a message is over its size limit.
-	checkSize = der.CheckSize
 )
 
 // Values that other packages have to keep to.

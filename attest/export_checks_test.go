@@ -1,8 +1,10 @@
 package attest
 
+import "github.com/nodeattest/nodeattest/internal/der"
+
 // Names for the tests of package attest_test.
 const (
 	CheckAnswerEarly   = checkAnswerEarly
 	CheckBindingWindow = checkBindingWindow
-	CheckEncoding      = checkEncoding
+	CheckEncoding      = der.CheckEncoding
 )

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
@@ -84,7 +85,7 @@ func (k *fakeKind) read(stage Stage, e *Evidence) (*fakeEvidence, error) {
 	k.versions = append(k.versions, e.Version)
 	m := &fakeEvidence{kind: k, stage: stage}
 	if _, err := asn1.Unmarshal(e.Statements[0].DER, &m.fakeMessage); err != nil {
-		return nil, &Error{Check: checkEncoding, Err: err}
+		return nil, &Error{Check: der.CheckEncoding, Err: err}
 	}
 	return m, nil
 }

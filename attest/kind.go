@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
-	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -207,13 +206,8 @@ type Findings struct {
 	Details any
 }
 
-// More checks of findings; the others are exported.
-const (
-	// checkKeyMismatch: the key to be certified is not that of the request.
-	checkKeyMismatch = message.CheckKeyMismatch
-	// checkNotResident: the verifier requires a key in a TPM, and the evidence does not show one.
-	checkNotResident Check = "key-not-resident"
-)
+// checkNotResident: the verifier requires a key in a TPM, and the evidence does not show one.
+const checkNotResident Check = "key-not-resident"
 
 // accept checks a kind's findings against its Description and the message's claim, and fills in the
 // result.

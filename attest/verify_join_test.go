@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
@@ -41,7 +42,7 @@ func TestChallengeOf(t *testing.T) {
 		"denied":                    {with(under(csr.ConditionDenied, "x")), checkNoChallenge, false},
 		"approved":                  {with(under(csr.ConditionApproved, message.ReasonChallenge)), checkNoChallenge, false},
 		"failed":                    {with(under(csr.ConditionFailed, message.ReasonChallenge)), checkNoChallenge, false},
-		"not a challenge":           {with(csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: "%"}), checkEncoding, false},
+		"not a challenge":           {with(csr.Condition{Type: csr.ConditionDenied, Reason: message.ReasonChallenge, Message: "%"}), der.CheckEncoding, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ChallengeOf(c.hello)
@@ -83,7 +84,7 @@ func TestHellos(t *testing.T) {
 			b, _ := csr.Parse(r.Spec.Request)
 			b.Data = []byte{1}
 			r.Spec.Request, _ = b.Marshal()
-		}, want: checkEncoding},
+		}, want: der.CheckEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fakeConfig(t, &fakeKind{})
@@ -140,7 +141,7 @@ func TestAnswersBesideTheBinding(t *testing.T) {
 			c.Authorizer = AuthorizerFunc(func(context.Context, *Result) (*Authorization, error) { return nil, nil })
 		}, want: CheckMembership},
 		"a bad signature":      {node: badSignature, want: csr.CheckSignature},
-		"a binding of nothing": {node: echo(nil), want: checkEncoding},
+		"a binding of nothing": {node: echo(nil), want: der.CheckEncoding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := fakeConfig(t, &fakeKind{})
@@ -225,7 +226,7 @@ func TestCredentialsOverTheirSize(t *testing.T) {
 			p.road = RoadEK
 			k := &fakeKind{describe: allRoads, seal: func([]byte) *Credential { return &c.credential }}
 			challenge, err := newFakeVerifier(t, k).Challenge(t.Context(), newFakeNode(t, p).hello(t))
-			if c.good != (err == nil) || c.good != (challenge != nil) || !c.good && !errors.Is(err, checkEncoding) {
+			if c.good != (err == nil) || c.good != (challenge != nil) || !c.good && !errors.Is(err, der.CheckEncoding) {
 				t.Errorf("got %v", err)
 			}
 		})
