@@ -115,12 +115,8 @@ func validOtherName(s string) bool {
 		s = rest
 	}
 	dotted, value, _ := strings.Cut(s, ":")
-	if value == "" { // it has no line breaks, which base64 skips: Valid refuses them
-		return false
-	}
-	if _, err := oid.Parse(dotted); err != nil { // one text for one identifier
-		return false
-	}
-	_, err := base64.RawURLEncoding.Strict().DecodeString(value)
-	return err == nil
+	_, typeErr := oid.Parse(dotted) // one text for one identifier
+	// The value has no line breaks, which base64 skips: Valid refuses them.
+	_, valueErr := base64.RawURLEncoding.Strict().DecodeString(value)
+	return value != "" && typeErr == nil && valueErr == nil
 }
