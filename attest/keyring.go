@@ -278,7 +278,6 @@ func ParseRingKeys(data map[string][]byte) ([]RingKey, error) {
 		if len(keys) == maxRingKeys {
 			return nil, fmt.Errorf("attest: key ring: over %d keys", maxRingKeys)
 		}
-		var k RingKey
 		id, err := hex.DecodeString(name)
 		if err != nil || len(id) != message.KeyIDSize || hex.EncodeToString(id) != name {
 			return nil, fmt.Errorf("attest: key ring: name %q is no identifier of 16 lower-case hexadecimal digits", name)
@@ -291,8 +290,7 @@ func ParseRingKeys(data map[string][]byte) ([]RingKey, error) {
 		if err := d.checkTimes(name); err != nil {
 			return nil, err
 		}
-		copy(k.ID[:], id)
-		k.Secret, k.ActiveAt = secret.New(d.Secret), time.Unix(int64(d.ActiveAt), 0).UTC()
+		k := RingKey{ID: [message.KeyIDSize]byte(id), Secret: secret.New(d.Secret), ActiveAt: time.Unix(int64(d.ActiveAt), 0).UTC()}
 		if d.RetiredAt != 0 {
 			k.RetiredAt = time.Unix(int64(d.RetiredAt), 0).UTC()
 		}
