@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -97,7 +96,7 @@ func NewVerifier(c VerifierConfig) (*Verifier, error) {
 	if err := CheckAuthorizer(c.Authorizer, open); err != nil {
 		return nil, misconfigured("Authorizer", err)
 	}
-	c.Policy, c.MinimumVersions = c.Policy.Clone(), maps.Clone(c.MinimumVersions)
+	c.Policy = c.Policy.Clone()
 	c.Window = cmp.Or(c.Window, message.DefaultWindow)
 	c.Now = wallclock.Or(c.Now)
 	if c.Policy.Now == nil {
