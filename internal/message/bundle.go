@@ -11,11 +11,8 @@ import (
 	"github.com/nodeattest/nodeattest/oid"
 )
 
-// Limits on an attestation bundle.
-const (
-	// MaxStatements bounds the number of statements in a bundle.
-	MaxStatements = 8
-)
+// MaxStatements bounds the number of statements in a bundle.
+const MaxStatements = 8
 
 // Bundle is a node's evidence in transit: the structure of draft-ietf-lamps-csr-attestation-28
 // (attribute [oid.IDAAAttestation]).

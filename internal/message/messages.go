@@ -120,9 +120,6 @@ func (r Road) String() string {
 	return [...]string{"ak", "ek", "document"}[r]
 }
 
-// ofTPM reports whether the road is one that a TPM's messages use.
-func (r Road) ofTPM() bool { return r == RoadAK || r == RoadEK }
-
 // Hello is the node's first message: which road it wants to take, for which cluster and
 // signer, and with which keys. It travels as the only statement of a [Bundle], alongside the
 // final certificate request.
@@ -271,7 +268,7 @@ func (p *Proof) Marshal() ([]byte, error) {
 // fields also returns the Binding, which is never nil.
 func (p *Proof) fields(c *der.Codec) *Binding {
 	binding := BindingField(c, &p.Binding)
-	c.Demand(binding.Road.ofTPM(), "road", "ak or ek")
+	c.Demand(binding.Road != RoadDocument, "road", "ak or ek")
 	keys(c, binding.Road, &p.EKPublic, &p.AKPublic)
 	return binding
 }
@@ -291,13 +288,10 @@ func BindingField(c *der.Codec, raw *[]byte) *Binding {
 // [Proof.Marshal] writes; the result shares memory with data. It returns a [*refusal.Error]
 // with [der.CheckEncoding], [der.CheckVersion] or [der.CheckSize].
 func ParseProof(data []byte) (*Proof, *Binding, error) {
-	type whole struct {
-		Proof
-		binding *Binding
-	}
-	p, err := der.Parse(&whole{}, "proof", data, der.MaxEvidenceSize, func(p *whole, c *der.Codec) { p.binding = p.fields(c) })
+	var binding *Binding
+	p, err := der.Parse(&Proof{}, "proof", data, der.MaxEvidenceSize, func(p *Proof, c *der.Codec) { binding = p.fields(c) })
 	if err != nil {
 		return nil, nil, err
 	}
-	return &p.Proof, p.binding, nil
+	return p, binding, nil
 }
