@@ -136,7 +136,11 @@ func (p *Plane) Handle(ctx context.Context, request *csr.Request) *Reply {
 		challenge, err := p.verifier.Challenge(ctx, request)
 		return &Reply{Decision: attest.ChallengeDecision(challenge, err).For(request), Err: err}
 	}
-	result, issued, err := p.issue(ctx, request)
+	var issued *csr.Issued
+	result, err := p.verifier.Verify(ctx, request)
+	if err == nil {
+		issued, err = p.ca.Issue(ctx, result.Attested())
+	}
 	if err != nil {
 		return &Reply{Decision: csr.Decide(err).For(request), Err: err}
 	}
@@ -144,13 +148,3 @@ func (p *Plane) Handle(ctx context.Context, request *csr.Request) *Reply {
 }
 
 var errNoPlane = errors.New("join: no request, or a plane that NewPlane did not make")
-
-// issue verifies an answer and issues its certificate.
-func (p *Plane) issue(ctx context.Context, request *csr.Request) (*attest.Result, *csr.Issued, error) {
-	result, err := p.verifier.Verify(ctx, request)
-	if err != nil {
-		return nil, nil, err
-	}
-	issued, err := p.ca.Issue(ctx, result.Attested())
-	return result, issued, err
-}
