@@ -241,11 +241,7 @@ func (r *Result) accept(k *openKind, p *Presented, q *Inquiry, f *Findings) erro
 	if q.RequireTPMResident && (r.Stage == StageAnswer && !r.TPMResident || road.Residence == "") {
 		return &Error{Check: checkNotResident, Got: "evidence of " + k.Provider + " without a TPM-resident key", Want: "a key in a TPM"}
 	}
-	most := road.Machine
-	if road.Residence.above(most) {
-		most = road.Residence
-	}
-	r.facts, r.factsAtMost = f.Facts, most
+	r.facts, r.factsAtMost = f.Facts, standings[max(road.Machine.rank(), road.Residence.rank())]
 	r.Details = f.Details
 	return nil
 }

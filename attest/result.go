@@ -80,23 +80,15 @@ const (
 	Claimed Standing = "claimed"
 )
 
-// rank orders the standings of evidence. Vouched is not one of them.
-func (s Standing) rank() int {
-	return slices.Index([]Standing{Claimed, Asserted, Proven}, s)
-}
+// standings are the standings that evidence can give, the lowest first. Vouched is not one of them.
+var standings = [...]Standing{"", Claimed, Asserted, Proven}
 
-func (s Standing) above(o Standing) bool { return s.rank() > o.rank() }
+// rank returns the place of a standing in standings, 0 for any other.
+func (s Standing) rank() int { return max(0, slices.Index(standings[:], s)) }
 
-// atMost lowers a standing to the most that a kind declared.
-func (s Standing) atMost(most Standing) Standing {
-	if s.above(most) {
-		return most
-	}
-	if s.rank() < 0 {
-		return ""
-	}
-	return s
-}
+// atMost lowers a standing to the most that a kind declared. It returns "" for one that evidence
+// cannot give.
+func (s Standing) atMost(most Standing) Standing { return standings[min(s.rank(), most.rank())] }
 
 // Fact is one statement about a node with its standing. Name and Value are for human readers.
 type Fact struct {

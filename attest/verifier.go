@@ -189,9 +189,9 @@ func newOpenKind(k Kind) (*openKind, error) {
 		switch {
 		case seen[r.Road] || r.Road < RoadAK || r.Road > RoadDocument:
 			return nil, errors.New("road " + r.Road.String() + " twice, or unknown")
-		case !r.Machine.above(Claimed):
+		case r.Machine.rank() <= Claimed.rank():
 			return nil, errors.New("a machine of standing " + refusal.Quote(string(r.Machine)) + " on road " + r.Road.String() + ", want proven or asserted")
-		case r.Residence != "" && r.Residence.rank() < 0:
+		case r.Residence != "" && r.Residence.rank() == 0:
 			return nil, errors.New("a standing that evidence cannot give")
 		case len(r.Identities) == 0 || slices.ContainsFunc(r.Identities, func(g Grammar) bool { return !validKind(g.Kind) }):
 			return nil, errors.New("no identities on road " + r.Road.String() + ", or one of a malformed kind")
