@@ -252,11 +252,8 @@ func writeAll(ctx context.Context, writes []recordWriter, issued csr.IssuedRecor
 }
 
 // asMembership turns an error that wraps CheckMembership into a refusal that [csr.Decide] denies,
-// and any other error into a retry.
+// and any other error into a retry. It returns nil for nil.
 func asMembership(err error) error {
-	if err == nil {
-		return nil
-	}
 	if !errors.Is(err, CheckMembership) {
 		return refusal.Retry(err)
 	}
