@@ -202,7 +202,7 @@ func newOpenKind(k Kind) (*openKind, error) {
 		r.Identities = slices.Clone(r.Identities)
 		seen[r.Road] = true
 	}
-	required, names := false, map[string]bool{}
+	names := map[string]bool{}
 	for _, l := range o.Statements {
 		if names[l.Name] {
 			return nil, errors.New("two statements " + refusal.Quote(l.Name))
@@ -211,9 +211,8 @@ func newOpenKind(k Kind) (*openKind, error) {
 		if l.Name == "" || l.Name == "secret" || l.Size < 16 || l.Size > message.HashSize {
 			return nil, errors.New("a statement " + refusal.Quote(l.Name) + " over " + strconv.Itoa(l.Size) + " bytes, want 16 to 32")
 		}
-		required = required || !l.Optional
 	}
-	if !required {
+	if !slices.ContainsFunc(o.Statements, func(l Label) bool { return !l.Optional }) {
 		return nil, errors.New("no statement that must be there and cover qualifying data")
 	}
 	return o, nil
