@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +41,7 @@ func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(),
 // selfSigned makes the cluster's CA, valid for a day.
 func selfSigned(name string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	key, now := newKey(), time.Now()
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name},
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true}
 	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
@@ -137,8 +136,7 @@ func (s *story) refusal(attack string, err error, want refusal.Check) {
 		check(fmt.Errorf("%s: refused with %w, want %w", attack, err, want))
 	}
 	s.refused++
-	var refused *refusal.Error
-	errors.As(err, &refused)
+	refused, _ := errors.AsType[*refusal.Error](err)
 	s.step("REFUSED  "+attack, "check", string(want), "got", refused.Got, "want", refused.Want)
 }
 
