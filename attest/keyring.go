@@ -127,8 +127,7 @@ func (r *KeyRing) Refresh(keys []RingKey, readAt time.Time) error {
 	case r.static:
 		return errors.New("attest: a static key ring is not refreshed")
 	case readAt.Before(r.readAt):
-		return fmt.Errorf("attest: key ring: a reading of %s is older than the one of %s",
-			readAt.UTC().Format(time.RFC3339), r.readAt.UTC().Format(time.RFC3339))
+		return fmt.Errorf("attest: key ring: a reading of %s is older than the one of %s", rfc3339(readAt), rfc3339(r.readAt))
 	}
 	r.keys, r.readAt = slices.Clone(keys), readAt
 	return nil
@@ -141,7 +140,7 @@ func (r *KeyRing) fresh(now time.Time) ([]RingKey, error) {
 	if age := now.Sub(r.readAt); !r.static && (age > message.MaxRingAge || age < -clockSkew) {
 		got := "a ring that has not been read yet"
 		if !r.readAt.IsZero() {
-			got = "a ring read at " + r.readAt.UTC().Format(time.RFC3339)
+			got = "a ring read at " + rfc3339(r.readAt)
 		}
 		return nil, &Error{Check: checkRingStale, Got: got,
 			Want: "one read within " + message.MaxRingAge.String(), Err: refusal.ErrRetry}
@@ -173,15 +172,13 @@ func (r *KeyRing) lookup(id [message.KeyIDSize]byte, now time.Time) (*RingKey, e
 	}
 	n := slices.IndexFunc(keys, func(k RingKey) bool { return k.ID == id })
 	if n < 0 {
-		return nil, &Error{Check: checkRingKey, Got: "unknown key " + hexID(id), Want: "a key of the ring"}
+		return nil, checkRingKey.Refuse("unknown key "+hexID(id), "a key of the ring")
 	}
 	switch k := &keys[n]; {
 	case k.retired(now):
-		return nil, &Error{Check: checkRingKey, Got: "key " + hexID(id) + ", retired " + k.RetiredAt.UTC().Format(time.RFC3339),
-			Want: "a key that is not retired"}
+		return nil, checkRingKey.Refuse("key "+hexID(id)+", retired "+rfc3339(k.RetiredAt), "a key that is not retired")
 	case k.ActiveAt.After(now.Add(clockSkew)):
-		return nil, &Error{Check: checkRingKey, Got: "key " + hexID(id) + ", active from " + k.ActiveAt.UTC().Format(time.RFC3339),
-			Want: "a key that is active"}
+		return nil, checkRingKey.Refuse("key "+hexID(id)+", active from "+rfc3339(k.ActiveAt), "a key that is active")
 	case k.ActiveAt.After(now):
 		return nil, &Error{Check: checkRingKey, Got: "key " + hexID(id) + ", active in a moment", Want: "a key that is active", Err: refusal.ErrRetry}
 	}

@@ -111,7 +111,7 @@ func (r *Result) Facts() []Fact {
 	}
 	if r.Stage == StageAnswer {
 		facts = append(facts,
-			Fact{Proven, "challenge", "of " + r.IssuedAt.UTC().Format(time.RFC3339) + ", answered"},
+			Fact{Proven, "challenge", "of " + rfc3339(r.IssuedAt) + ", answered"},
 			Fact{Proven, "request", hex.EncodeToString(r.RequestHash[:])})
 		if r.ResidenceStanding != "" && r.residence != nil {
 			facts = append(facts, Fact{r.ResidenceStanding, "key residence", r.residence()})
@@ -126,6 +126,9 @@ func (r *Result) Facts() []Fact {
 	}
 	return facts
 }
+
+// rfc3339 returns a time as facts and errors show it.
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // Attested returns the value from which a certificate and an approval are made ([csr.CA.Issue],
 // [csr.Attested.Decision]). It is nil until the [Authorizer] has decided, so also inside Authorize, but

@@ -278,8 +278,7 @@ func (v *Verifier) challenge(ctx context.Context, kind *openKind, parsed *csr.Pa
 		return nil, err
 	}
 	if now.Sub(created) > message.MaxHelloAge {
-		return nil, &Error{Check: CheckHelloExpired, Got: "a hello of " + created.UTC().Format(time.RFC3339),
-			Want: "one of the last " + message.MaxHelloAge.String()}
+		return nil, CheckHelloExpired.Refuse("a hello of "+rfc3339(created), "one of the last "+message.MaxHelloAge.String())
 	}
 	bundle, err := parsed.Bundle()
 	if err != nil {

@@ -173,16 +173,13 @@ func checkTimes(b *message.Binding, request *csr.Request, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	outside := func(check Check, want string) error {
-		return &Error{Check: check, Got: created.UTC().Format(time.RFC3339), Want: want}
-	}
 	switch {
 	case created.Before(b.Issued().Add(-clockSkew)):
-		return outside(checkAnswerEarly, "no earlier than 60 s before "+b.Issued().Format(time.RFC3339))
+		return checkAnswerEarly.Refuse(rfc3339(created), "no earlier than 60 s before "+rfc3339(b.Issued()))
 	case created.After(b.Expires()):
-		return outside(CheckAnswerLate, "no later than "+b.Expires().Format(time.RFC3339))
+		return CheckAnswerLate.Refuse(rfc3339(created), "no later than "+rfc3339(b.Expires()))
 	case now.Sub(created) > message.MaxAnswerAge:
-		return outside(CheckAnswerOld, "one of the last "+message.MaxAnswerAge.String())
+		return CheckAnswerOld.Refuse(rfc3339(created), "one of the last "+message.MaxAnswerAge.String())
 	}
 	return nil
 }
