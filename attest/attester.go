@@ -140,7 +140,7 @@ func (a *Attester) Answer(ctx context.Context, challenge []byte, key crypto.Sign
 	}
 	bundle, err := a.prove(ctx, StageAnswer, s, func(session Session, p *Presented) (*Evidence, error) {
 		// Only the verifier knows the requester.
-		if err := compareBindings(&c.Binding, s.binding(p, c.Binding.Requester, request.InfoHash)); err != nil {
+		if err := compareBindings(c.Binding, s.binding(p, c.Binding.Requester, request.InfoHash)); err != nil {
 			return nil, err
 		}
 		opened, err := open(ctx, session, c)
@@ -172,8 +172,8 @@ func open(ctx context.Context, session Session, c *message.Challenge) ([]byte, e
 
 // binding returns the Binding of these values and a machine, without key, nonce and times: the node's
 // own, to compare a challenge with, and the verifier's.
-func (s *Subject) binding(p *Presented, requester string, requestHash [message.HashSize]byte) *message.Binding {
-	return &message.Binding{
+func (s *Subject) binding(p *Presented, requester string, requestHash [message.HashSize]byte) message.Binding {
+	return message.Binding{
 		Road:              message.Road(p.Road),
 		ClusterID:         s.ClusterID,
 		SignerName:        s.SignerName,

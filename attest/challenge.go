@@ -65,7 +65,7 @@ func parseChallengeMessage(message string) ([]byte, error) {
 
 // makeChallenge completes the Binding with key, nonce and times, and adds the secret: in the clear, or
 // only in the credential if the kind makes one.
-func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string, hello HelloEvidence, q *Inquiry, b *message.Binding, created time.Time) ([]byte, error) {
+func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string, hello HelloEvidence, q *Inquiry, b message.Binding, created time.Time) ([]byte, error) {
 	key, err := v.c.KeyRing.newest(q.Now)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string
 	if err != nil {
 		return nil, err
 	}
-	c := &message.Challenge{Binding: *b, Credential: (*message.Credential)(credential)}
+	c := &message.Challenge{Binding: b, Credential: (*message.Credential)(credential)}
 	switch {
 	case (credential != nil) != (b.Road == message.RoadEK):
 		return nil, k.fault("a credential, or none, on road "+b.Road.String(), "one on road ek, and only there")
@@ -94,7 +94,7 @@ func (v *Verifier) makeChallenge(ctx context.Context, k *openKind, format string
 }
 
 // expected returns the Binding of the verifier's own values, without key, nonce and times.
-func expected(r *Result, p *Presented, request *csr.Request) *message.Binding {
+func expected(r *Result, p *Presented, request *csr.Request) message.Binding {
 	s := &Subject{ClusterID: r.ClusterID, SignerName: r.SignerName}
 	if lifetime := request.Spec.ExpirationSeconds; lifetime != nil {
 		s.ExpirationSeconds = *lifetime

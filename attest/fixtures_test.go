@@ -306,7 +306,7 @@ func (n *fakeNode) challenge(t testing.TB) *message.Challenge {
 	r := &Result{Road: p.Road, SignerName: n.subject.SignerName, MachineKey: hashOf(p.MachineKey), RequestHash: parsed.InfoHash, ClusterID: n.subject.ClusterID}
 	b := expected(r, p, &csr.Request{User: csr.User{Username: n.username}, Spec: csr.Spec{ExpirationSeconds: &n.subject.ExpirationSeconds}})
 	b.IssuedAt, b.NotAfter = fakeNow.Unix(), fakeNow.Add(time.Minute).Unix()
-	c := &message.Challenge{Binding: *b, Clear: bytes.Repeat([]byte{7}, message.SecretSize)}
+	c := &message.Challenge{Binding: b, Clear: bytes.Repeat([]byte{7}, message.SecretSize)}
 	if p.Road == RoadEK {
 		c.Clear, c.Credential = nil, &message.Credential{IDObject: c.Clear, EncryptedSecret: []byte{1}}
 	}

@@ -128,7 +128,7 @@ func (m *Message) readAnswer(k *openKind, bundle *csr.Bundle, request *csr.Parse
 		return nil
 	}
 	own := &Result{ClusterID: b.ClusterID, SignerName: filed.Spec.SignerName, RequestHash: pkcs10.InfoHash}
-	m.Differences = differences(b, expected(own, p, filed))
+	m.Differences = differences(*b, expected(own, p, filed))
 	if at := filed.Metadata.CreationTimestamp; !at.IsZero() {
 		if e, ok := errors.AsType[*Error](checkTimes(b, filed, at)); ok {
 			m.Differences = append(m.Differences, e)

@@ -110,7 +110,7 @@ func (v *Verifier) checkBinding(k *openKind, answer AnswerEvidence, r *Result, p
 		return nil, err
 	}
 	r.ClusterID = echo.ClusterID
-	if err := cmp.Or(compareBindings(echo, expected(r, p, request)), checkTimes(echo, request, now)); err != nil {
+	if err := cmp.Or(compareBindings(*echo, expected(r, p, request)), checkTimes(echo, request, now)); err != nil {
 		return nil, err
 	}
 	r.IssuedAt, r.NotAfter = echo.Issued(), echo.Expires()
@@ -126,7 +126,7 @@ func echoOf(answer AnswerEvidence) (*message.Binding, error) {
 }
 
 // compareBindings refuses two Bindings by their first difference.
-func compareBindings(got, want *message.Binding) error {
+func compareBindings(got, want message.Binding) error {
 	if all := differences(got, want); len(all) > 0 {
 		return all[0]
 	}
@@ -134,7 +134,7 @@ func compareBindings(got, want *message.Binding) error {
 }
 
 // differences returns a refusal for each field that differs, without key, nonce and times.
-func differences(got, want *message.Binding) (all []*Error) {
+func differences(got, want message.Binding) (all []*Error) {
 	all = differ(all, CheckBindingRoad, "%s", got.Road, want.Road)
 	all = differ(all, CheckBindingCluster, "%s", got.ClusterID, want.ClusterID)
 	all = differ(all, CheckBindingSigner, "%s", got.SignerName, want.SignerName)
