@@ -90,8 +90,7 @@ func checkRingKeys(keys []RingKey) error {
 		return errors.New("attest: a key ring needs at least one key")
 	}
 	seen := make(map[[message.KeyIDSize]byte]bool, len(keys))
-	for i := range keys {
-		k := &keys[i]
+	for _, k := range keys {
 		switch {
 		case seen[k.ID]:
 			return fmt.Errorf("attest: key ring: identifier %s occurs twice", hexID(k.ID))
