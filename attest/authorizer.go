@@ -1,6 +1,7 @@
 package attest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -197,9 +198,7 @@ func AskMembership(ctx context.Context, a Authorizer, r *Result) error {
 	pending, machine := &pendingWrites{}, r.Machine
 	r.pending = pending
 	grant, err := r.ask(ctx, a)
-	if fault := pending.close(); fault != nil && err == nil {
-		err = refusal.Retry(fault)
-	}
+	err = cmp.Or(err, refusal.Retry(pending.close()))
 	r.Granted = csr.Grant{}
 	if err != nil {
 		return err
