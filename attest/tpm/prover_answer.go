@@ -30,7 +30,7 @@ func activate(ctx context.Context, h *tpmop.Handles, ak, ek *tpmop.LoadedKey, en
 		}
 		// The AK's empty password authorizes this, even in the ADMIN role, because
 		// adminWithPolicy is clear.
-		session, err := h.EKSession(ctx, ek, tpm2.AESEncryption(tpm2.TPMKeyBits(ek.Public.Symmetric.KeyBits), tpm2.EncryptOut))
+		session, err := h.EKSession(ctx, ek, nil, tpm2.AESEncryption(tpm2.TPMKeyBits(ek.Public.Symmetric.KeyBits), tpm2.EncryptOut))
 		if err != nil {
 			return nil, err
 		}

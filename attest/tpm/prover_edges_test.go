@@ -114,7 +114,7 @@ func TestNothingIsSent(t *testing.T) {
 			return err
 		})},
 		"a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {
-			_, err := h.EKSession(ctx, &tpmop.LoadedKey{Public: &statement.Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}})
+			_, err := h.EKSession(ctx, &tpmop.LoadedKey{Public: &statement.Public{Raw: []byte{1}, NameAlg: tpm2.TPMAlgSHA256}}, nil)
 			return err
 		}},
 		"the hierarchy's password, in a session of an EK that does not parse": {0, nil, func(ctx context.Context, h *tpmop.Handles) error {

@@ -133,14 +133,14 @@ func hierarchyWord(hierarchy tpm2.TPMHandle) string {
 
 // EKSession starts an HMAC session for the next command only, whose key only the TPM with this
 // EK can know. Its hash is that of the EK's name algorithm.
-func (h *Handles) EKSession(ctx context.Context, ek *LoadedKey, options ...tpm2.AuthOption) (tpm2.Session, error) {
+func (h *Handles) EKSession(ctx context.Context, ek *LoadedKey, password []byte, options ...tpm2.AuthOption) (tpm2.Session, error) {
 	area, err := tpm2.Unmarshal[tpm2.TPMTPublic](ek.Public.Raw)
 	if err != nil {
 		return nil, fmt.Errorf("public area of the EK: %w", err)
 	}
 	options = append(options, tpm2.Salted(ek.Handle, *area))
-	return h.startSession(ctx, false, func(...tpm2.AuthOption) tpm2.Session {
-		return tpm2.HMAC(ek.Public.NameAlg, sessionNonceSize, options...)
+	return h.startSession(ctx, password, false, func(proof ...tpm2.AuthOption) tpm2.Session {
+		return tpm2.HMAC(ek.Public.NameAlg, sessionNonceSize, append(options, proof...)...)
 	})
 }
 
@@ -182,10 +182,6 @@ func (h *Handles) EndorsementAuth(ctx context.Context, ek *LoadedKey, password [
 	if len(password) == 0 {
 		return WithPassword(tpm2.TPMRHEndorsement, nil, nil), nil
 	}
-	auth, err := AuthValue(password)
-	if err != nil {
-		return tpm2.AuthHandle{}, err
-	}
-	session, err := h.EKSession(ctx, ek, tpm2.Auth(auth))
+	session, err := h.EKSession(ctx, ek, password)
 	return WithSession(tpm2.TPMRHEndorsement, tpm2.HandleName(tpm2.TPMRHEndorsement).Buffer, session), err
 }

@@ -73,13 +73,8 @@ func (h *Handles) CheckLockout(ctx context.Context, key *LoadedKey) error {
 
 // Session starts an HMAC session for the next command only.
 func (h *Handles) Session(ctx context.Context, password []byte, opts ...tpm2.AuthOption) (tpm2.Session, error) {
-	auth, err := AuthValue(password)
-	if err != nil {
-		return nil, err
-	}
-	return h.startSession(ctx, true, func(salt ...tpm2.AuthOption) tpm2.Session {
-		opts = append(append(opts, tpm2.Auth(auth)), salt...)
-		return tpm2.HMAC(tpm2.TPMAlgSHA256, sessionNonceSize, opts...)
+	return h.startSession(ctx, password, true, func(proof ...tpm2.AuthOption) tpm2.Session {
+		return tpm2.HMAC(tpm2.TPMAlgSHA256, sessionNonceSize, append(opts, proof...)...)
 	})
 }
 
@@ -87,16 +82,12 @@ func (h *Handles) Session(ctx context.Context, password []byte, opts ...tpm2.Aut
 // hash is the name algorithm of the object. The password is for a policy that requires it, and
 // is then proved as in Authorize.
 func (h *Handles) PolicySession(ctx context.Context, hash tpm2.TPMIAlgHash, password []byte, policy tpm2.PolicyCallback) (tpm2.Session, error) {
-	auth, err := AuthValue(password)
-	if err != nil {
-		return nil, err
-	}
 	keep := func(tpm transport.TPM, handle tpm2.TPMISHPolicy, nonce tpm2.TPM2BNonce) error {
 		h.Keep(handle, nil)
 		return policy(tpm, handle, nonce)
 	}
-	return h.startSession(ctx, len(auth) != 0, func(salt ...tpm2.AuthOption) tpm2.Session {
-		return tpm2.Policy(hash, sessionNonceSize, keep, append(salt, tpm2.Auth(auth))...)
+	return h.startSession(ctx, password, len(password) != 0, func(proof ...tpm2.AuthOption) tpm2.Session {
+		return tpm2.Policy(hash, sessionNonceSize, keep, proof...)
 	})
 }
 
@@ -120,10 +111,15 @@ func (c *inSession[R]) Execute(tpm transport.TPM, sessions ...tpm2.Session) (*R,
 	return c.command.Execute(tpm, append(sessions, c.session)...)
 }
 
-// startSession starts the session that build makes, with its secret encrypted to the session
-// key if it is salted. It is kept like a loaded object until it is used.
-func (h *Handles) startSession(ctx context.Context, salted bool, build func(...tpm2.AuthOption) tpm2.Session) (tpm2.Session, error) {
-	var salt []tpm2.AuthOption
+// startSession starts the session that build makes, which proves the password, with its secret
+// encrypted to the session key if it is salted. It is kept like a loaded object until it is used.
+func (h *Handles) startSession(ctx context.Context, password []byte, salted bool, build func(proof ...tpm2.AuthOption) tpm2.Session) (
+	tpm2.Session, error) {
+	auth, err := AuthValue(password)
+	if err != nil {
+		return nil, err
+	}
+	proof := []tpm2.AuthOption{tpm2.Auth(auth)}
 	flush := func() error { return nil }
 	if salted {
 		key, err := h.loadSessionKey(ctx)
@@ -135,14 +131,14 @@ func (h *Handles) startSession(ctx context.Context, salted bool, build func(...t
 		if err != nil {
 			return nil, fmt.Errorf("key for a session: %w", err)
 		}
-		salt = append(salt, tpm2.Salted(key.Handle, *area))
+		proof = append(proof, tpm2.Salted(key.Handle, *area))
 	}
 	before, err := h.LoadedSessions(ctx)
 	known := err == nil
 	if err != nil && !IsUnfit(err) {
 		return nil, err
 	}
-	session := build(salt...)
+	session := build(proof...)
 	if err := session.Init(during(ctx, h.TPM)); err != nil {
 		if known && !IsAnswer(err) {
 			h.KeepLostSession(before)
