@@ -65,24 +65,21 @@ func IsLost(err error) bool {
 // explain adds a warning's meaning. The error matches [refusal.ErrRetry] if it may pass. ctx is the
 // command's: if it is over, the command may have been given up for that.
 func explain(ctx context.Context, err error) error {
-	rc, ok := errors.AsType[tpm2.TPMRC](err)
-	if !ok {
-		return err
-	}
+	rc, _ := errors.AsType[tpm2.TPMRC](err) // 0, which is no warning, if it is not an answer
 	w, ok := warnings[rc]
-	if IsLost(rc) {
+	if IsLost(err) {
 		w, ok = warning{means: lost}, true
 	}
 	if over := ctx.Err(); w.again && over != nil {
 		return fmt.Errorf("%w: %w", err, over)
 	}
-	if ok {
-		err = fmt.Errorf("%w: %s", err, w.means)
+	if !ok {
+		return err
 	}
-	if ok && !w.final {
-		err = refusal.Retry(err)
+	if err = fmt.Errorf("%w: %s", err, w.means); w.final {
+		return err
 	}
-	return err
+	return refusal.Retry(err)
 }
 
 // IsUnfit reports whether the TPM refuses a command's content (a response code of format one, as
