@@ -1,6 +1,7 @@
 package tpm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,11 +71,9 @@ func (s *AKSource) check() error {
 	if s.OEM && s.CertificateIndex != 0 {
 		return errors.New("source of the attestation key: CertificateIndex and OEM, which has indexes of its own, are both set")
 	}
-	if err := checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0, s.File != nil, s.OEM); err != nil {
+	err := checkSource("attestation key", s.Handle, s.Template != nil, s.TemplateIndex != 0, s.File != nil, s.OEM)
+	if err != nil || s.File == nil {
 		return err
-	}
-	if s.File == nil {
-		return nil
 	}
 	if err := checkAKFile(s.File); err != nil {
 		return fmt.Errorf("source of the attestation key: File: %w", err)
@@ -94,10 +93,7 @@ func checkAKFile(f *tpmkey.File) error {
 	case len(f.Private) == 0 || len(f.Private) > tpmop.MaxPrivateSize:
 		return fmt.Errorf("private part of %d bytes, want 1 to %d", len(f.Private), tpmop.MaxPrivateSize)
 	}
-	if err := statement.CheckAKPublic(public); err != nil {
-		return err
-	}
-	return tpmop.CheckStorageParent(f.Parent)
+	return cmp.Or(statement.CheckAKPublic(public), tpmop.CheckStorageParent(f.Parent))
 }
 
 // checkSource requires exactly one of the handle and the templates.
