@@ -116,12 +116,11 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 		}
 		// Another process was faster, using the same file.
 	}
-	if err := checkEndorsementPassword(ctx, h, password); errors.Is(err, ErrHierarchyPassword) {
-		return nil, fmt.Errorf("%w: it was set elsewhere: %s", err, remedy)
-	} else if err != nil {
-		return nil, err
+	err = checkEndorsementPassword(ctx, h, password)
+	if errors.Is(err, ErrHierarchyPassword) {
+		err = fmt.Errorf("%w: it was set elsewhere: %s", err, remedy)
 	}
-	return password, nil
+	return password, err
 }
 
 // remedy says who can do what about a password that is not in the file.
