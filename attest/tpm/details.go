@@ -78,8 +78,7 @@ func (d *Details) readProviderID() (err error) {
 	if len(d.Chain) == 0 {
 		return nil
 	}
-	for i := range d.Chain[0].Extensions {
-		e := &d.Chain[0].Extensions[i]
+	for _, e := range d.Chain[0].Extensions {
 		if !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) {
 			continue
 		}
