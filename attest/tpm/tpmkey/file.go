@@ -32,7 +32,6 @@ const (
 
 	maxTPMKeyPolicy      = 8    // statements
 	maxTPMKeyDescription = 1024 // bytes
-	maxTPM2BPrivateSize  = tpmop.MaxPrivateSize
 )
 
 // tpmLoadableKey is id-loadablekey, 2.23.133.10.1.3.
@@ -167,13 +166,10 @@ func parseFile(b []byte) (*File, error) {
 		return nil, errors.New("it does not end with pubkey and privkey, two OCTET STRINGs")
 	case !tpmwire.ReadTPM2B(&public, &f.Public, tpmwire.MaxTPMTPublicSize) || !public.Empty():
 		return nil, errors.New("pubkey is not a TPM2B_PUBLIC")
-	case !tpmwire.ReadTPM2B(&private, &f.Private, maxTPM2BPrivateSize) || !private.Empty():
+	case !tpmwire.ReadTPM2B(&private, &f.Private, tpmop.MaxPrivateSize) || !private.Empty():
 		return nil, errors.New("privkey is not a TPM2B_PRIVATE")
 	}
-	if err := f.check(); err != nil {
-		return nil, err
-	}
-	return f, nil
+	return f, f.check()
 }
 
 // whyNotCanonical returns the fault of a PEM file with one block.
@@ -269,8 +265,8 @@ func (f *File) check() error {
 		return err
 	}
 	switch {
-	case len(f.Private) == 0 || len(f.Private) > maxTPM2BPrivateSize:
-		return fmt.Errorf("privkey: %d bytes, want 1 to %d", len(f.Private), maxTPM2BPrivateSize)
+	case len(f.Private) == 0 || len(f.Private) > tpmop.MaxPrivateSize:
+		return fmt.Errorf("privkey: %d bytes, want 1 to %d", len(f.Private), tpmop.MaxPrivateSize)
 	case len(f.Description) > maxTPMKeyDescription || !utf8.ValidString(f.Description):
 		return fmt.Errorf("description: not UTF-8 of at most %d bytes", maxTPMKeyDescription)
 	case len(f.Policy) > maxTPMKeyPolicy:

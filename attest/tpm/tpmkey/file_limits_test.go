@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 	"golang.org/x/crypto/cryptobyte/asn1"
 
+	"github.com/nodeattest/nodeattest/attest/tpm/internal/tpmop"
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/tpmlab"
@@ -36,8 +37,8 @@ func TestTPMKeyFileAtItsLimits(t *testing.T) {
 		f    *File
 		good bool
 	}{
-		"a private part of 4096 bytes": {file(func(f *File) { f.Private = make([]byte, maxTPM2BPrivateSize) }), true},
-		"one of 4097":                  {file(func(f *File) { f.Private = make([]byte, maxTPM2BPrivateSize+1) }), false},
+		"a private part of 4096 bytes": {file(func(f *File) { f.Private = make([]byte, tpmop.MaxPrivateSize) }), true},
+		"one of 4097":                  {file(func(f *File) { f.Private = make([]byte, tpmop.MaxPrivateSize+1) }), false},
 		"none":                         {file(func(f *File) { f.Private = nil }), false},
 		"a description of 1024 bytes":  {file(func(f *File) { f.Description = strings.Repeat("a", maxTPMKeyDescription) }), true},
 		"one of 1025":                  {file(func(f *File) { f.Description = strings.Repeat("a", maxTPMKeyDescription+1) }), false},
@@ -50,7 +51,7 @@ func TestTPMKeyFileAtItsLimits(t *testing.T) {
 		"no parent":                    {file(func(f *File) { f.Parent = 0 }), false},
 		"no public part":               {file(func(f *File) { f.Public = nil }), false},
 		"all of the largest": {file(func(f *File) {
-			f.Private, f.Description = make([]byte, maxTPM2BPrivateSize), strings.Repeat("a", maxTPMKeyDescription)
+			f.Private, f.Description = make([]byte, tpmop.MaxPrivateSize), strings.Repeat("a", maxTPMKeyDescription)
 		}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
