@@ -169,8 +169,7 @@ func (w *nvWriter) write(ctx context.Context, der []byte) error {
 	}
 	got, err := tpmop.ReadNV(ctx, w.h, w.index)
 	if err == nil && !bytes.Equal(got, data) {
-		err = errors.New("the TPM returns other bytes than were written")
-		err = errors.Join(err, w.undefine(context.WithoutCancel(ctx)))
+		err = errors.Join(errors.New("the TPM returns other bytes than were written"), w.undefine(context.WithoutCancel(ctx)))
 	}
 	return err
 }
