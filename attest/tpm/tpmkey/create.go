@@ -126,7 +126,7 @@ func (k *Key) set(ctx context.Context, h *tpmop.Handles, loaded *tpmop.LoadedKey
 	if k.policy, err = parseKeyPolicy(k.file.Policy); err != nil {
 		return err
 	}
-	k.public, k.name, k.password = loaded.Public, loaded.Name, secret.New(bytes.Clone(password))
+	k.public, k.password = loaded.Public, secret.New(bytes.Clone(password))
 	return k.keep(ctx, h, loaded)
 }
 

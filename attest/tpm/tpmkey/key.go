@@ -96,7 +96,6 @@ type Key struct {
 	tpm      *tpmop.Shared
 	key      crypto.PublicKey
 	public   *statement.Public
-	name     []byte
 	file     *File
 	policy   keyPolicy
 	password secret.Value[[]byte]
@@ -180,8 +179,8 @@ var errReplaced = errors.New("another key now")
 
 func (k *Key) findHeld(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 	loaded, err := tpmop.ReadPublic(ctx, h, k.held)
-	if err == nil && !bytes.Equal(loaded.Name, k.name) {
-		err = fmt.Errorf("0x%08x is %w, with the Name %x instead of %x", uint32(k.held), errReplaced, loaded.Name, k.name)
+	if want := k.public.Name(); err == nil && !bytes.Equal(loaded.Name, want) {
+		err = fmt.Errorf("0x%08x is %w, with the Name %x instead of %x", uint32(k.held), errReplaced, loaded.Name, want)
 	}
 	return loaded, err
 }
@@ -305,7 +304,7 @@ func (k *Key) Close() error {
 	err := withinLimit(func(ctx context.Context) error {
 		err := k.tpm.Do(ctx, func(*tpmop.Handles) error {
 			if k.held != 0 { // flushed like anything left over: only if it is still this key
-				k.tpm.Left = append(k.tpm.Left, tpmop.OpenHandle{Handle: k.held, Name: k.name})
+				k.tpm.Left = append(k.tpm.Left, tpmop.OpenHandle{Handle: k.held, Name: k.public.Name()})
 			}
 			k.saved, k.held = nil, 0
 			return nil
