@@ -80,12 +80,10 @@ func readPCRSelections(s *cryptobyte.String, out *[]statement.PCRSelection) bool
 	}
 	for range n {
 		var one statement.PCRSelection
-		var octets cryptobyte.String
-		if !s.ReadUint16((*uint16)(&one.Hash)) || !s.ReadUint8LengthPrefixed(&octets) ||
-			len(octets) == 0 || len(octets) > tpmwire.MaxPCRSelectSize {
+		if !s.ReadUint16((*uint16)(&one.Hash)) || !s.ReadUint8LengthPrefixed((*cryptobyte.String)(&one.Select)) ||
+			len(one.Select) == 0 || len(one.Select) > tpmwire.MaxPCRSelectSize {
 			return false
 		}
-		one.Select = octets
 		*out = append(*out, one)
 	}
 	return true
