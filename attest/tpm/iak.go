@@ -70,8 +70,8 @@ var iakPolicies = map[tpm2.TPMIAlgHash]string{
 // the last letter, which tpm2-tools lose. Other keys, including H-5 (SM2), have no templates. Each
 // call returns fresh values.
 func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
-	add := func(area *tpm2.TPMTPublic, hash tpm2.TPMIAlgHash, unique tpm2.TPMUPublicID) {
-		area.NameAlg, area.AuthPolicy.Buffer, area.Unique = hash, []byte(iakPolicies[hash]), unique
+	add := func(area *tpm2.TPMTPublic, unique tpm2.TPMUPublicID) {
+		area.AuthPolicy.Buffer, area.Unique = []byte(iakPolicies[area.NameAlg]), unique
 		area.ObjectAttributes.NoDA, area.ObjectAttributes.AdminWithPolicy = false, true
 		templates = append(templates, area)
 	}
@@ -79,8 +79,8 @@ func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
 	case *rsa.PublicKey:
 		if key.N.BitLen() == 2048 {
 			unique := tpm2.NewTPMUPublicID(tpm2.TPMAlgRSA, &tpm2.TPM2BPublicKeyRSA{Buffer: []byte("IAK")})
-			add(AKTemplateRSA2048PSS(), tpm2.TPMAlgSHA256, unique)
-			add(AKTemplateRSA2048SHA256(), tpm2.TPMAlgSHA256, unique)
+			add(AKTemplateRSA2048PSS(), unique)
+			add(AKTemplateRSA2048SHA256(), unique)
 		}
 	case *ecdsa.PublicKey:
 		curve, ok := tpmwire.CurveOfKey(key)
@@ -90,7 +90,7 @@ func IAKTemplates(key crypto.PublicKey) (templates []*tpm2.TPMTPublic) {
 		hash := map[tpm2.TPMECCCurve]tpm2.TPMIAlgHash{tpm2.TPMECCNistP256: tpm2.TPMAlgSHA256,
 			tpm2.TPMECCNistP384: tpm2.TPMAlgSHA384, tpm2.TPMECCNistP521: tpm2.TPMAlgSHA512}[curve.ID]
 		for _, unique := range [][2]string{{"IAK", ""}, {"IAK", "IAK"}, {"I", "AK"}, {"I", "A\x00"}} {
-			add(ecdsaAK(curve.ID, hash, curve.Width), hash, tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
+			add(ecdsaAK(curve.ID, hash, curve.Width), tpm2.NewTPMUPublicID(tpm2.TPMAlgECC, &tpm2.TPMSECCPoint{
 				X: tpm2.TPM2BECCParameter{Buffer: []byte(unique[0])}, Y: tpm2.TPM2BECCParameter{Buffer: []byte(unique[1])}}))
 		}
 	}
