@@ -75,8 +75,8 @@ func (l *Listener) create() (err error) {
 	if l.lock, err = os.OpenFile(l.path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600); err != nil {
 		return err
 	}
-	switch err := syscall.Flock(int(l.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
-	case errors.Is(err, syscall.EWOULDBLOCK):
+	switch err := safefile.Lock(l.lock); {
+	case errors.Is(err, safefile.ErrLocked):
 		return checkSocket.Refuse("a process that holds the lock "+l.path+".lock", "one signer for the socket "+l.path)
 	case err != nil:
 		return &os.PathError{Op: "flock", Path: l.path + ".lock", Err: err}

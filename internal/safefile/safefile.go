@@ -36,6 +36,9 @@ func Refused(check refusal.Check, err error) error {
 // ErrUnknown says, with [CheckFile], that [CheckLasting] cannot see the device of a file system.
 var ErrUnknown = errors.New("unknown whether it is in memory")
 
+// ErrLocked says that a file is locked, by another process or by another open file of this one.
+var ErrLocked = errors.New("the lock is held")
+
 // Access says who may read or write a file in addition to the owner.
 type Access int
 

@@ -34,7 +34,7 @@ import (
 const checkFile = safefile.CheckFile
 
 // ErrLocked says that another process, or another goroutine of this one, holds the lock.
-var ErrLocked = errors.New("the lock is held")
+var ErrLocked = safefile.ErrLocked
 
 // Store is a folder of certificates. It is safe for use by multiple goroutines and processes.
 type Store struct {
@@ -169,7 +169,7 @@ func (s *Store) hold(name string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := tryLock(f); err != nil {
+		if err := safefile.Lock(f); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		// The file may have been removed in the meantime. Then no other process finds the

@@ -1,4 +1,4 @@
-package certstore
+package safefile
 
 import (
 	"errors"
@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// tryLock locks an open file without waiting.
-func tryLock(f *os.File) error {
+// Lock locks an open file, without waiting. The error is [ErrLocked] if it is locked already. The lock belongs to
+// the open file: it ends when that is closed, or with the process.
+func Lock(f *os.File) error {
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_FAIL_IMMEDIATELY|windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return ErrLocked
