@@ -38,11 +38,8 @@
 //
 // Package attest/membership says which machine may be which node: a static list, trust on
 // first use over a registry of machines and names, and a combination that admits what two
-// others both admit. The registry's rules are pure functions, for registries over other
-// stores.
-//
-// Package attest/membership/boltregistry is that registry in one file on disk. It is a
-// separate package because it is the only one that brings in bbolt.
+// others both admit. The registry is in memory or in one file on disk. Its rules are pure functions,
+// for registries over other stores.
 //
 // Package tpmsim is a TPM for tests: the reference simulator in the process, or swtpm over a
 // socket, with an endorsement CA, provisioned certificates and templates, and a transport that

@@ -1,6 +1,6 @@
 //go:build unix
 
-package boltregistry
+package membership
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
@@ -24,7 +23,7 @@ import (
 func fillDisk(path, _ string) error {
 	ctx := context.Background()
 	signal.Ignore(syscall.SIGXFSZ)
-	r, err := Open(ctx, path, testScope, membership.RegistryOptions{})
+	r, err := OpenFileRegistry(ctx, path, fileScope, RegistryOptions{})
 	if err != nil {
 		return err
 	}
@@ -43,7 +42,7 @@ func fillDisk(path, _ string) error {
 	}
 	full := false
 	for i := range 400 {
-		_, err := r.Reserve(ctx, claim("node-"+strconv.Itoa(i)), time.Now().Add(time.Hour))
+		_, err := r.Reserve(ctx, fileClaim("node-"+strconv.Itoa(i)), time.Now().Add(time.Hour))
 		if err == nil {
 			fmt.Println("node-" + strconv.Itoa(i))
 			continue
@@ -51,6 +50,9 @@ func fillDisk(path, _ string) error {
 		if !full {
 			fmt.Println("full", err)
 			full = true
+			if err := r.store.rewrite(); err != nil { // as once the file has become long
+				return fmt.Errorf("written anew on a full disk: %w", err)
+			}
 			// Acknowledged writes can be read all the time.
 			if record, err := r.Lookup(ctx, "node-0"); i > 0 && (err != nil || record == nil) {
 				return fmt.Errorf("on a full disk: got %v, %v", record, err)
@@ -68,13 +70,13 @@ func fillDisk(path, _ string) error {
 // A disk that is full loses nothing that was acknowledged, and when there is room again
 // the registry goes on.
 func TestFullDisk(t *testing.T) {
-	path := newFile(t)
+	path := newRegistryFile(t)
 	out, err := process(path, "full", "").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	acknowledged, full := 0, false
-	r := open(t, path, nil)
+	r := openFile(t, path, nil)
 	for line := range strings.Lines(string(out)) {
 		node := strings.TrimSpace(line)
 		if strings.HasPrefix(node, "full ") {
@@ -100,24 +102,24 @@ func TestOpenRefusesModes(t *testing.T) {
 		want   error
 	}{
 		{"as it was made", func(string) error { return nil }, nil},
-		{"readable by the group", func(p string) error { return os.Chmod(p, 0o640) }, checkFile},
-		{"writable by all", func(p string) error { return os.Chmod(p, 0o602) }, checkFile},
-		{"not writable", func(p string) error { return os.Chmod(p, 0o400) }, checkFile},
-		{"set-user-ID", func(p string) error { return os.Chmod(p, 0o600|os.ModeSetuid) }, checkFile},
-		{"directory of the group", func(p string) error { return os.Chmod(filepath.Dir(p), 0o770) }, checkFile},
-		{"directory of all", func(p string) error { return os.Chmod(filepath.Dir(p), 0o702) }, checkFile},
-		{"directory of all, sticky", func(p string) error { return os.Chmod(filepath.Dir(p), 0o777|os.ModeSticky) }, checkFile},
+		{"readable by the group", func(p string) error { return os.Chmod(p, 0o640) }, checkRegistryFile},
+		{"writable by all", func(p string) error { return os.Chmod(p, 0o602) }, checkRegistryFile},
+		{"not writable", func(p string) error { return os.Chmod(p, 0o400) }, checkRegistryFile},
+		{"set-user-ID", func(p string) error { return os.Chmod(p, 0o600|os.ModeSetuid) }, checkRegistryFile},
+		{"directory of the group", func(p string) error { return os.Chmod(filepath.Dir(p), 0o770) }, checkRegistryFile},
+		{"directory of all", func(p string) error { return os.Chmod(filepath.Dir(p), 0o702) }, checkRegistryFile},
+		{"directory of all, sticky", func(p string) error { return os.Chmod(filepath.Dir(p), 0o777|os.ModeSticky) }, checkRegistryFile},
 		{"directory that all can read", func(p string) error { return os.Chmod(filepath.Dir(p), 0o755) }, nil},
 		{"symbolic link", func(p string) error {
 			return errors.Join(os.Rename(p, p+"-2"), os.Symlink(p+"-2", p))
 		}, syscall.ELOOP},
-		{"pipe", func(p string) error { return errors.Join(os.Remove(p), syscall.Mkfifo(p, 0o600)) }, checkFile},
+		{"pipe", func(p string) error { return errors.Join(os.Remove(p), syscall.Mkfifo(p, 0o600)) }, checkRegistryFile},
 		{"directory", func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o600)) }, syscall.EISDIR},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := newFile(t)
+			path := newRegistryFile(t)
 			testkit.NoError(t, c.change(path))
-			r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
+			r, err := OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{})
 			if c.want == nil && err != nil || c.want != nil && !errors.Is(err, c.want) {
 				// Whom modes do not stop opens a file that is not writable.
 				if !(c.name == "not writable" && errors.Is(err, os.ErrPermission)) {
@@ -129,8 +131,8 @@ func TestOpenRefusesModes(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			err = Create(t.Context(), path+"-new", testScope)
-			if refused := strings.HasPrefix(c.name, "directory of"); refused != errors.Is(err, checkFile) || !refused && err != nil {
+			err = CreateFileRegistry(t.Context(), path+"-new", fileScope)
+			if refused := strings.HasPrefix(c.name, "directory of"); refused != errors.Is(err, checkRegistryFile) || !refused && err != nil {
 				t.Errorf("Create: got %v", err)
 			}
 		})
@@ -146,10 +148,10 @@ func TestOpenRefusesOwners(t *testing.T) {
 		"directory": filepath.Dir,
 	} {
 		t.Run(what, func(t *testing.T) {
-			path := newFile(t)
+			path := newRegistryFile(t)
 			testkit.NoError(t, os.Chown(of(path), 65534, -1))
-			if _, err := Open(t.Context(), path, testScope, membership.RegistryOptions{}); !errors.Is(err, checkFile) || !strings.Contains(err.Error(), "65534") {
-				t.Errorf("got %v, want checkFile with the owner", err)
+			if _, err := OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{}); !errors.Is(err, checkRegistryFile) || !strings.Contains(err.Error(), "65534") {
+				t.Errorf("got %v, want checkRegistryFile with the owner", err)
 			}
 		})
 	}
@@ -158,22 +160,23 @@ func TestOpenRefusesOwners(t *testing.T) {
 // A file that is cut off while it is open ends in an error, not in a fault, and later
 // calls do not touch it.
 func TestCutOffWhileOpen(t *testing.T) {
-	path := newFile(t)
-	r := open(t, path, nil)
-	var last *membership.Record
+	path := newRegistryFile(t)
+	r := openFile(t, path, nil)
+	var last *Record
 	for i := range 200 {
-		last = join(t, r, claim("node-"+strconv.Itoa(i)), time.Now())
+		last = joinFile(t, r, fileClaim("node-"+strconv.Itoa(i)), time.Now())
 	}
 	testkit.NoError(t, os.Truncate(path, 0))
 	for range 2 {
-		if _, err := r.Lookup(t.Context(), "node-7"); !errors.Is(err, checkFile) {
-			t.Errorf("a look-up: got %v, want checkFile", err)
+		if _, err := r.Lookup(t.Context(), "node-7"); !errors.Is(err, checkRegistryFile) {
+			t.Errorf("a look-up: got %v, want checkRegistryFile", err)
 		}
-		if _, err := r.Bind(t.Context(), last, time.Now().Add(24*time.Hour), nil); !errors.Is(err, checkFile) {
-			t.Errorf("a write: got %v, want checkFile", err)
+		if _, err := r.Bind(t.Context(), last, time.Now().Add(24*time.Hour), nil); !errors.Is(err, checkRegistryFile) {
+			t.Errorf("a write: got %v, want checkRegistryFile", err)
 		}
 	}
-	if _, err := Open(t.Context(), path, testScope, membership.RegistryOptions{}); !errors.Is(err, checkFile) {
-		t.Errorf("opened again: got %v, want checkFile", err)
+	testkit.NoError(t, r.Close())
+	if _, err := OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{}); !errors.Is(err, checkRegistryFile) {
+		t.Errorf("opened again: got %v, want checkRegistryFile", err)
 	}
 }

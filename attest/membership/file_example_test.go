@@ -1,4 +1,4 @@
-package boltregistry_test
+package membership_test
 
 import (
 	"context"
@@ -9,11 +9,10 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/attest/membership/boltregistry"
 )
 
 // The file is made once, by a person; every start of the control plane opens it.
-func ExampleOpen() {
+func ExampleOpenFileRegistry() {
 	dir, err := os.MkdirTemp(".", "registry") // mode 0700
 	if err != nil {
 		fmt.Println(err)
@@ -23,11 +22,11 @@ func ExampleOpen() {
 	ctx := context.Background()
 	path := filepath.Join(dir, "registry")
 	scope := membership.Scope{Cluster: "cluster-1", Road: attest.RoadEK, IdentityClass: "P-256"}
-	if err := boltregistry.Create(ctx, path, scope); err != nil {
+	if err := membership.CreateFileRegistry(ctx, path, scope); err != nil {
 		fmt.Println(err)
 		return
 	}
-	registry, err := boltregistry.Open(ctx, path, scope, membership.RegistryOptions{})
+	registry, err := membership.OpenFileRegistry(ctx, path, scope, membership.RegistryOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -41,10 +40,10 @@ func ExampleOpen() {
 	})
 	fmt.Println(first != nil, err)
 
-	// Every start after the first opens it, once no other process has it open.
+	// A second one waits until the first is closed, or its context ends.
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	_, err = boltregistry.Open(short, path, scope, membership.RegistryOptions{})
+	_, err = membership.OpenFileRegistry(short, path, scope, membership.RegistryOptions{})
 	fmt.Println(err != nil)
 	// Output:
 	// true <nil>

@@ -1,4 +1,4 @@
-package boltregistry
+package membership
 
 import (
 	"errors"
@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
@@ -19,27 +18,27 @@ func TestInMemory(t *testing.T) {
 	if !mounttest.Enter(t) {
 		return
 	}
-	path := newFile(t)
+	path := newRegistryFile(t)
 	good := testkit.Must(os.ReadFile(path))
 	dir := mounttest.Disk(t)
 	for name, in := range mounttest.InMemory(t, dir) {
 		there := filepath.Join(in, "registry")
-		if err := Create(t.Context(), there, testScope); !errors.Is(err, checkFile) {
-			t.Errorf("%s: created: got %v, want %v", name, err, checkFile)
+		if err := CreateFileRegistry(t.Context(), there, fileScope); !errors.Is(err, checkRegistryFile) {
+			t.Errorf("%s: created: got %v, want %v", name, err, checkRegistryFile)
 		}
 		if _, err := os.Stat(there); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: there is a file: %v", name, err)
 		}
 		testkit.NoError(t, os.WriteFile(there, good, 0o600))
-		if _, err := Open(t.Context(), there, testScope, membership.RegistryOptions{}); !errors.Is(err, checkFile) {
-			t.Errorf("%s: opened: got %v, want %v", name, err, checkFile)
+		if _, err := OpenFileRegistry(t.Context(), there, fileScope, RegistryOptions{}); !errors.Is(err, checkRegistryFile) {
+			t.Errorf("%s: opened: got %v, want %v", name, err, checkRegistryFile)
 		}
 	}
 	hidden := mounttest.Mount(t, dir, "hidden", "tmpfs", "")
 	container := filepath.Join(mounttest.Overlay(t, dir, "container", hidden), "registry")
 	testkit.NoError(t, syscall.Unmount(hidden, syscall.MNT_DETACH))
 	for _, there := range []string{container, filepath.Join(dir, "over-disk", "registry")} {
-		if err := Create(t.Context(), there, testScope); err != nil {
+		if err := CreateFileRegistry(t.Context(), there, fileScope); err != nil {
 			t.Error(err)
 		}
 	}

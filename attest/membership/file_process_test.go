@@ -1,6 +1,6 @@
 //go:build unix
 
-package boltregistry
+package membership
 
 import (
 	"bufio"
@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/attest/membership"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -65,11 +64,11 @@ func unixOrZero(t time.Time) int64 {
 //	<mark> <node> <state> <last end in Unix seconds>
 func writeUntilKilled(path, seedText string) error {
 	ctx := context.Background()
-	r, err := Open(ctx, path, testScope, membership.RegistryOptions{})
+	r, err := OpenFileRegistry(ctx, path, fileScope, RegistryOptions{})
 	if err != nil {
 		return err
 	}
-	say := func(mark, node string, state membership.State, end int64) {
+	say := func(mark, node string, state State, end int64) {
 		fmt.Printf("%s %s %s %d\n", mark, node, state, end) // unbuffered
 	}
 	seed, _ := strconv.ParseUint(seedText, 10, 64)
@@ -77,24 +76,24 @@ func writeUntilKilled(path, seedText string) error {
 	for {
 		// Names that rest are not used again: others take their place.
 		node := "node-" + strconv.Itoa(random.IntN(12)+int(seed)/8*12)
-		c := claim(node)
+		c := fileClaim(node)
 		c.ProviderID = "test://" + strings.Repeat("p", 900)
 		record, err := r.Lookup(ctx, node)
 		switch {
 		case err != nil:
 			return err
 		case record == nil:
-			say("?", node, membership.StateReserved, 0)
+			say("?", node, StateReserved, 0)
 			record, err = r.Reserve(ctx, c, time.Now().Add(time.Hour))
-		case record.State == membership.StateReserved:
-			say("?", node, membership.StateBound, 0)
+		case record.State == StateReserved:
+			say("?", node, StateBound, 0)
 			record, err = r.Bind(ctx, record, time.Time{}, nil)
-		case record.State == membership.StateBound && (record.LastEnd.IsZero() || random.IntN(4) > 0):
+		case record.State == StateBound && (record.LastEnd.IsZero() || random.IntN(4) > 0):
 			end := time.Now().Add(time.Duration(1+random.IntN(1e6)) * time.Hour)
-			say("?", node, membership.StateBound, max(end.Unix()+1, unixOrZero(record.LastEnd)))
+			say("?", node, StateBound, max(end.Unix()+1, unixOrZero(record.LastEnd)))
 			record, err = r.Bind(ctx, record, end, nil)
-		case record.State == membership.StateBound && random.IntN(40) == 0:
-			say("?", node, membership.StateResting, record.LastEnd.Unix())
+		case record.State == StateBound && random.IntN(40) == 0:
+			say("?", node, StateResting, record.LastEnd.Unix())
 			if _, err = r.Release(ctx, node, c.MachineUID); err == nil {
 				record, err = r.Lookup(ctx, node)
 			}
@@ -125,7 +124,7 @@ func killPoints(t *testing.T) int {
 // after each whether the file holds everything that was acknowledged, and nothing
 // that was never asked for.
 func TestKill(t *testing.T) {
-	path := newFile(t)
+	path := newRegistryFile(t)
 	known := map[string]string{} // state and last end by node
 	acknowledged, unacknowledged := 0, 0
 	points := killPoints(t)
@@ -188,7 +187,7 @@ func killOne(t *testing.T, path string, seed int) []string {
 // but not acknowledged.
 func checkSurvivors(t *testing.T, path string, known, asked map[string]string) (unacknowledged int) {
 	t.Helper()
-	r := testkit.Must(Open(t.Context(), path, testScope, membership.RegistryOptions{}))
+	r := testkit.Must(OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{}))
 	defer r.Close()
 	found := map[string]string{}
 	for record, err := range r.Records(t.Context()) {
@@ -246,7 +245,7 @@ func race(path, arg string) error {
 		return err
 	}
 	ctx := context.Background()
-	err := joinInTurn(ctx, path, membership.Claim{NodeName: words[0], Machine: attest.Identity("test:" + words[1]), MachineUID: words[2]})
+	err := joinInTurn(ctx, path, Claim{NodeName: words[0], Machine: attest.Identity("test:" + words[1]), MachineUID: words[2]})
 	switch {
 	case err == nil:
 		fmt.Println("won")
@@ -257,27 +256,27 @@ func race(path, arg string) error {
 	default:
 		return err
 	}
-	return joinInTurn(ctx, path, claim("own-"+strconv.Itoa(os.Getpid()))) // no loser is stuck
+	return joinInTurn(ctx, path, fileClaim("own-"+strconv.Itoa(os.Getpid()))) // no loser is stuck
 }
 
 // joinInTurn opens the file for each call, and so takes turns with others.
-func joinInTurn(ctx context.Context, path string, c membership.Claim) error {
-	call := func(do func(r *Registry) error) error {
-		r, err := Open(ctx, path, testScope, membership.RegistryOptions{})
+func joinInTurn(ctx context.Context, path string, c Claim) error {
+	call := func(do func(r *FileRegistry) error) error {
+		r, err := OpenFileRegistry(ctx, path, fileScope, RegistryOptions{})
 		if err != nil {
 			return err
 		}
 		return errors.Join(do(r), r.Close())
 	}
-	var record *membership.Record
-	err := call(func(r *Registry) (err error) {
+	var record *Record
+	err := call(func(r *FileRegistry) (err error) {
 		record, err = r.Reserve(ctx, c, time.Now().Add(time.Hour))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return call(func(r *Registry) (err error) {
+	return call(func(r *FileRegistry) (err error) {
 		_, err = r.Bind(ctx, record, time.Now().Add(time.Hour), nil)
 		return err
 	})
@@ -324,7 +323,7 @@ func TestProcessRace(t *testing.T) {
 		"for a Machine UID": func(i int) string { return fmt.Sprintf("n-%d m-%d shared", i, i) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			path := newFile(t)
+			path := newRegistryFile(t)
 			won := 0
 			said := raceProcesses(t, path, racer)
 			for _, s := range said {
@@ -338,12 +337,12 @@ func TestProcessRace(t *testing.T) {
 				t.Errorf("%d processes won, want 1", won)
 			}
 			records := 0
-			for r, err := range open(t, path, nil).Records(t.Context()) {
+			for r, err := range openFile(t, path, nil).Records(t.Context()) {
 				if err != nil {
 					t.Fatal(err)
 				}
 				records++
-				if r.State != membership.StateBound || r.LastEnd.IsZero() {
+				if r.State != StateBound || r.LastEnd.IsZero() {
 					t.Errorf("got %+v", r)
 				}
 			}
@@ -369,7 +368,7 @@ func (c *overAfter) Err() error {
 
 // hold has the file open until it is told to close it.
 func hold(path, _ string) error {
-	r, err := Open(context.Background(), path, testScope, membership.RegistryOptions{})
+	r, err := OpenFileRegistry(context.Background(), path, fileScope, RegistryOptions{})
 	if err != nil {
 		return err
 	}
@@ -380,7 +379,7 @@ func hold(path, _ string) error {
 
 // Who comes second waits for as long as its context says.
 func TestOpenWaits(t *testing.T) {
-	path := newFile(t)
+	path := newRegistryFile(t)
 	holder := process(path, "hold", "")
 	in, err1 := holder.StdinPipe()
 	out, err2 := holder.StdoutPipe()
@@ -388,18 +387,18 @@ func TestOpenWaits(t *testing.T) {
 	if said, _ := bufio.NewReader(out).ReadString('\n'); said != "open\n" {
 		t.Fatalf("the holder said %q", said)
 	}
-	_, err := Open(&overAfter{Context: t.Context(), asked: 1}, path, testScope, membership.RegistryOptions{})
+	_, err := OpenFileRegistry(&overAfter{Context: t.Context(), asked: 1}, path, fileScope, RegistryOptions{})
 	if !errors.Is(err, ErrInUse) || !errors.Is(err, refusal.ErrRetry) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want ErrInUse to be tried again", err)
 	}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Open(over, path, testScope, membership.RegistryOptions{}); !errors.Is(err, context.Canceled) {
+	if _, err := OpenFileRegistry(over, path, fileScope, RegistryOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a context that is over: got %v", err)
 	}
 	opened := make(chan error)
 	go func() {
-		r, err := Open(t.Context(), path, testScope, membership.RegistryOptions{})
+		r, err := OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{})
 		if err == nil {
 			err = r.Close()
 		}

@@ -100,7 +100,7 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 		nodes: map[string]bool{}, machines: map[string]string{}, released: map[attest.Identity]bool{}, checked: map[string]*csr.Checked{}}
 	s.road, s.scope.Cluster = s.scope.Road, testCluster
 	s.withUID = s.road == attest.RoadEK || seed%2 == 0
-	store := new(memoryStore)
+	store := newMemoryStore()
 	for n := range 3 {
 		s.offsets = append(s.offsets, time.Duration(s.IntN(60)-30)*time.Second)
 		now := func() time.Time { return s.now.Add(s.offsets[n]) }

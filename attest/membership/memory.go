@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -12,85 +13,187 @@ import (
 )
 
 // NewMemoryRegistry returns an empty registry in the memory of one process, for tests and for programs
-// that store its records themselves. Each call takes time in proportion to the number of records. After
-// a restart the registry is empty, and any machine can claim any name. The error is that of
-// [Scope.Check].
+// that store its records themselves. After a restart the registry is empty, and any machine can claim any
+// name. The error is that of [Scope.Check].
 func NewMemoryRegistry(scope Scope, options RegistryOptions) (Registry, error) {
-	return NewRegistry(scope, new(memoryStore), options)
+	return NewRegistry(scope, newMemoryStore(), options)
 }
 
-// memoryStore is a [Store] in a slice. Its records are replaced, never changed.
+// memoryStore is a [Store] in memory. Its records are replaced, never changed.
 type memoryStore struct {
-	mu      sync.Mutex
-	last    uint64    // the last version given
-	records []*Record // in the order of their node names
+	writer chan struct{} // holds an element while a call writes
+
+	mu      sync.RWMutex // of records
+	records *records
 }
 
-// View calls f, one call at a time.
+func newMemoryStore() *memoryStore {
+	return &memoryStore{writer: make(chan struct{}, 1), records: newRecords()}
+}
+
+// View calls f with the records as they are at one moment.
 func (m *memoryStore) View(ctx context.Context, f func(Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return f(m)
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return f(&memoryTx{records: m.records})
 }
 
-// Update calls f, one call at a time. Nothing in memory fails after it has changed something,
-// so nothing has to be undone.
-func (m *memoryStore) Update(ctx context.Context, f func(Tx) error) error { return m.View(ctx, f) }
+// Update calls f, one call at a time.
+func (m *memoryStore) Update(ctx context.Context, f func(Tx) error) error {
+	return m.exclusive(ctx, func() error {
+		return m.update(ctx, f, func([]change) error { return nil })
+	})
+}
 
-func (m *memoryStore) find(such func(*Record) bool) (*Record, error) {
-	if n := slices.IndexFunc(m.records, such); n >= 0 {
-		return m.records[n], nil
+// exclusive calls f while no other call writes. Waiting for another call ends with ctx.
+func (m *memoryStore) exclusive(ctx context.Context, f func() error) error {
+	select {
+	case m.writer <- struct{}{}:
+		defer func() { <-m.writer }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// update collects the changes of f, has them saved, and makes them if that succeeds.
+func (m *memoryStore) update(ctx context.Context, f func(Tx) error, save func([]change) error) error {
+	var t *memoryTx
+	err := m.View(ctx, func(r Tx) error { t = r.(*memoryTx); return f(t) })
+	if err = cmp.Or(err, ctx.Err()); err != nil || len(t.changes) == 0 {
+		return err
+	}
+	if err := save(t.changes); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range t.changes {
+		m.records.change(c)
+	}
+	return nil
+}
+
+// change is one change of a transaction: it stores a record, or removes that of a name.
+type change struct {
+	Put  *Record `json:",omitempty"`
+	Drop string  `json:",omitempty"`
+}
+
+// memoryTx is a transaction of a memoryStore. It collects changes, and finds the records as they were
+// before them.
+type memoryTx struct {
+	*records
+	changes []change
+	puts    uint64
+}
+
+func (t *memoryTx) Put(r Record) (*Record, error) {
+	t.puts++
+	r.Version = strconv.FormatUint(t.last+t.puts, 10)
+	t.changes = append(t.changes, change{Put: &r})
+	return &r, nil
+}
+
+func (t *memoryTx) Drop(nodeName string) error {
+	t.changes = append(t.changes, change{Drop: nodeName})
+	return nil
+}
+
+// records are found by each of their keys.
+type records struct {
+	last     uint64    // the greatest version given
+	byName   []*Record // in the order of their node names
+	byEnd    []*Record // those with an end, the earliest first
+	machines map[attest.Identity]*Record
+	uids     map[string]*Record
+}
+
+func newRecords() *records {
+	return &records{machines: map[attest.Identity]*Record{}, uids: map[string]*Record{}}
+}
+
+func compareNames(r *Record, nodeName string) int { return strings.Compare(r.NodeName, nodeName) }
+
+func compareEnds(a, b *Record) int {
+	return cmp.Or(a.Until().Compare(b.Until()), compareNames(a, b.NodeName))
+}
+
+func (s *records) ByName(nodeName string) (*Record, error) {
+	if n, found := slices.BinarySearchFunc(s.byName, nodeName, compareNames); found {
+		return s.byName[n], nil
 	}
 	return nil, nil
 }
 
-func (m *memoryStore) ByName(nodeName string) (*Record, error) {
-	return m.find(func(r *Record) bool { return r.NodeName == nodeName })
+func (s *records) ByMachine(machine attest.Identity) (*Record, error) {
+	return s.machines[machine], nil
 }
 
-func (m *memoryStore) ByMachine(machine attest.Identity) (*Record, error) {
-	return m.find(func(r *Record) bool { return r.Machine == machine && r.HoldsMachine() })
-}
+func (s *records) ByMachineUID(uid string) (*Record, error) { return s.uids[uid], nil }
 
-func (m *memoryStore) ByMachineUID(uid string) (*Record, error) {
-	return m.find(func(r *Record) bool { return r.MachineUID == uid })
-}
-
-// place returns the index of the record of a name, or of its place, and the index of the next record.
-func (m *memoryStore) place(nodeName string) (from, next int) {
-	from, found := slices.BinarySearchFunc(m.records, nodeName, func(r *Record, name string) int { return strings.Compare(r.NodeName, name) })
+func (s *records) After(nodeName string, limit int) ([]*Record, error) {
+	next, found := slices.BinarySearchFunc(s.byName, nodeName, compareNames)
 	if found {
-		return from, from + 1
+		next++
 	}
-	return from, from
+	return slices.Clone(s.byName[next:min(next+limit, len(s.byName))]), nil
 }
 
-func (m *memoryStore) After(nodeName string, limit int) ([]*Record, error) {
-	_, next := m.place(nodeName)
-	return slices.Clone(m.records[next:min(next+limit, len(m.records))]), nil
-}
-
-func (m *memoryStore) Put(r Record) (*Record, error) {
-	m.last++
-	r.Version = strconv.FormatUint(m.last, 10)
-	from, next := m.place(r.NodeName)
-	m.records = slices.Replace(m.records, from, next, &r)
-	return &r, nil
-}
-
-func (m *memoryStore) Drop(nodeName string) error {
-	m.records = slices.DeleteFunc(m.records, func(r *Record) bool { return r.NodeName == nodeName })
-	return nil
-}
-
-func (m *memoryStore) Due(now time.Time, limit int) (names []string, err error) {
-	for _, r := range m.records {
-		if until := r.Until(); len(names) < limit && !until.IsZero() && !now.Before(until) {
-			names = append(names, r.NodeName)
+func (s *records) Due(now time.Time, limit int) (names []string, err error) {
+	for _, r := range s.byEnd {
+		if len(names) == limit || now.Before(r.Until()) {
+			break
 		}
+		names = append(names, r.NodeName)
 	}
 	return names, nil
+}
+
+// change makes a change. Another record with the machine or Machine UID of a stored record is no longer
+// found by it.
+func (s *records) change(c change) {
+	nodeName := c.Drop
+	if c.Put != nil {
+		nodeName = c.Put.NodeName
+	}
+	n, found := slices.BinarySearchFunc(s.byName, nodeName, compareNames)
+	if found {
+		s.remove(n)
+	}
+	if c.Put != nil {
+		s.insert(n, c.Put)
+	}
+}
+
+func (s *records) remove(n int) {
+	r := s.byName[n]
+	s.byName = slices.Delete(s.byName, n, n+1)
+	if s.machines[r.Machine] == r {
+		delete(s.machines, r.Machine)
+	}
+	if s.uids[r.MachineUID] == r {
+		delete(s.uids, r.MachineUID)
+	}
+	if end, found := slices.BinarySearchFunc(s.byEnd, r, compareEnds); found {
+		s.byEnd = slices.Delete(s.byEnd, end, end+1)
+	}
+}
+
+func (s *records) insert(n int, r *Record) {
+	s.byName = slices.Insert(s.byName, n, r)
+	if r.HoldsMachine() {
+		s.machines[r.Machine] = r
+	}
+	if r.MachineUID != "" {
+		s.uids[r.MachineUID] = r
+	}
+	if !r.Until().IsZero() {
+		end, _ := slices.BinarySearchFunc(s.byEnd, r, compareEnds)
+		s.byEnd = slices.Insert(s.byEnd, end, r)
+	}
+	s.last = max(s.last, versionOf(r))
 }

@@ -23,7 +23,7 @@ func testClaim(i int) Claim {
 func memoryOf(t testing.TB, records int) (Registry, *memoryStore, *time.Time) {
 	t.Helper()
 	at := testTime()
-	store := new(memoryStore)
+	store := newMemoryStore()
 	r := testkit.Must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }}))
 	for i := range records {
 		joinMemory(t, r, testClaim(i), at)
@@ -134,16 +134,16 @@ func TestMemoryDropsWhatEnded(t *testing.T) {
 	for i := range records {
 		testkit.Must(r.Release(t.Context(), "node-"+strconv.Itoa(i), "uid-"+strconv.Itoa(i)))
 	}
-	if len(store.records) != records {
-		t.Fatalf("%d records rest, want %d", len(store.records), records)
+	if len(store.records.byName) != records {
+		t.Fatalf("%d records rest, want %d", len(store.records.byName), records)
 	}
 	*at = at.Add(time.Hour + time.Second)
 	const writes = records / sweepSize
 	for i := range writes {
 		joinMemory(t, r, Claim{NodeName: fmt.Sprintf("new-%d", i), Machine: attest.Identity(fmt.Sprintf("test:new-%d", i))}, *at)
 	}
-	if len(store.records) != writes || slices.ContainsFunc(store.records, func(r *Record) bool { return r.State != StateBound }) {
-		t.Errorf("%d records are left, want the records of %d joins", len(store.records), writes)
+	if len(store.records.byName) != writes || slices.ContainsFunc(store.records.byName, func(r *Record) bool { return r.State != StateBound }) {
+		t.Errorf("%d records are left, want the records of %d joins", len(store.records.byName), writes)
 	}
 }
 

@@ -25,7 +25,8 @@ type Store interface {
 }
 
 // Tx is one transaction of a [Store]. It finds records, also ended ones; nil without an error means no
-// record. The caller does not change the records.
+// record. The caller does not change the records, and reads before it writes: whether a transaction finds
+// its own writes is the store's choice. Of several writes for a name, the last one counts.
 type Tx interface {
 	// ByName finds the record of a node name.
 	ByName(nodeName string) (*Record, error)
@@ -104,18 +105,17 @@ func (s *storeRegistry) change(ctx context.Context, around Claim, rule func(h He
 			return err
 		}
 		out = c.Record
-		switch {
-		case c.Put:
-			out, err = replace(w, h, c.Record, now)
-		case c.Drop:
-			err = w.Drop(c.Record.NodeName)
-		default:
+		if !c.Put && !c.Drop {
 			return nil
 		}
-		if err != nil {
+		if err := sweep(w, now); err != nil {
 			return err
 		}
-		return sweep(w, now)
+		if c.Drop {
+			return w.Drop(c.Record.NodeName)
+		}
+		out, err = replace(w, h, c.Record, now)
+		return err
 	})
 	return clone(out, err)
 }

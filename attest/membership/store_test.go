@@ -28,65 +28,65 @@ func (f *faultyStore) fail(call string) error {
 
 // faultyTx is what such a store hands out.
 type faultyTx struct {
-	*memoryStore
+	Tx
 	f *faultyStore
 }
 
 func (f *faultyStore) View(ctx context.Context, use func(Tx) error) error {
-	return f.memoryStore.View(ctx, func(Tx) error { return use(faultyTx{f.memoryStore, f}) })
+	return f.memoryStore.View(ctx, func(t Tx) error { return use(faultyTx{t, f}) })
 }
 
 func (f *faultyStore) Update(ctx context.Context, use func(Tx) error) error {
-	return f.memoryStore.Update(ctx, func(Tx) error { return use(faultyTx{f.memoryStore, f}) })
+	return f.memoryStore.Update(ctx, func(t Tx) error { return use(faultyTx{t, f}) })
 }
 
 func (t faultyTx) ByName(n string) (*Record, error) {
 	if err := t.f.fail("ByName"); err != nil {
 		return nil, err
 	}
-	return t.memoryStore.ByName(n)
+	return t.Tx.ByName(n)
 }
 
 func (t faultyTx) ByMachine(m attest.Identity) (*Record, error) {
 	if err := t.f.fail("ByMachine"); err != nil {
 		return nil, err
 	}
-	return t.memoryStore.ByMachine(m)
+	return t.Tx.ByMachine(m)
 }
 
 func (t faultyTx) ByMachineUID(uid string) (*Record, error) {
 	if err := t.f.fail("ByMachineUID"); err != nil {
 		return nil, err
 	}
-	return t.memoryStore.ByMachineUID(uid)
+	return t.Tx.ByMachineUID(uid)
 }
 
 func (t faultyTx) After(n string, limit int) ([]*Record, error) {
 	if err := t.f.fail("After"); err != nil {
 		return nil, err
 	}
-	return t.memoryStore.After(n, limit)
+	return t.Tx.After(n, limit)
 }
 
 func (t faultyTx) Put(r Record) (*Record, error) {
 	if err := t.f.fail("Put"); err != nil {
 		return nil, err
 	}
-	return t.memoryStore.Put(r)
+	return t.Tx.Put(r)
 }
 
 func (t faultyTx) Drop(n string) error {
 	if err := t.f.fail("Drop"); err != nil {
 		return err
 	}
-	return t.memoryStore.Drop(n)
+	return t.Tx.Drop(n)
 }
 
 func (t faultyTx) Due(now time.Time, limit int) ([]string, error) {
 	if err := t.f.fail("Due"); err != nil {
 		return nil, err
 	}
-	return t.memoryStore.Due(now, limit)
+	return t.Tx.Due(now, limit)
 }
 
 // An error of the store is an error of the call, and admits no machine.
@@ -94,7 +94,7 @@ func TestFaultyStore(t *testing.T) {
 	for _, fails := range []string{"ByName", "ByMachine", "ByMachineUID", "Put", "Drop", "Due"} {
 		t.Run(fails, func(t *testing.T) {
 			at := testTime()
-			store := &faultyStore{memoryStore: new(memoryStore)}
+			store := &faultyStore{memoryStore: newMemoryStore()}
 			r := testkit.Must(NewRegistry(testScope, store, RegistryOptions{Now: func() time.Time { return at }}))
 			testkit.Must(r.Reserve(t.Context(), testClaim(9), at.Add(time.Second)))
 			at = at.Add(time.Minute)
@@ -114,7 +114,7 @@ func TestFaultyStore(t *testing.T) {
 			}
 		})
 	}
-	store := &faultyStore{memoryStore: new(memoryStore), fails: "After"}
+	store := &faultyStore{memoryStore: newMemoryStore(), fails: "After"}
 	r := testkit.Must(NewRegistry(testScope, store, RegistryOptions{}))
 	for record, err := range r.Records(t.Context()) {
 		if record != nil || !errors.Is(err, errStore) {

@@ -74,7 +74,7 @@ func verifierConfig(cloud *cloudtest.Azure, machine cloudtest.AzureMachine) atte
 	id := must(azure.Identity(machine.SubscriptionID, machine.VMID))
 	list := must(membership.NewStaticList([]membership.Member{{Machine: id, NodeName: "node-1", Provider: azure.Provider}}))
 	// A pod may ask for documents too: behind the list, the first key is remembered, here in memory,
-	// otherwise in a file (boltregistry).
+	// otherwise in a file (membership.OpenFileRegistry).
 	scope := membership.Scope{Cluster: "cluster-1", Provider: azure.Provider, Road: attest.RoadDocument}
 	keys := must(membership.NewFirstUse(membership.FirstUseConfig{
 		Registry: must(membership.NewMemoryRegistry(scope, membership.RegistryOptions{})), MaxLifetime: 24 * time.Hour,

@@ -248,7 +248,7 @@ var excused = map[string]string{
 		(*bootstraptoken.Object).RevealYAML (*authenticator.Status).Write goattestation.EncryptedCredential
 		bootstraptoken.Token.MarshalText (*claims.Claims).Marshal
 		claims.NumericDate.MarshalJSON bootstraptoken.Create attest.RotateKeys`,
-	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*boltregistry.Registry).Close
+	"ends something, and there was nothing": `(*attest.Attester).Close (*document.Prover).Close (*membership.FileRegistry).Close
 		(*certstore.Lock).Unlock (*goattestation.Channel).Close (*externalsigner.Listener).Close`,
 	"true says that something is missing, or over": `secret.Value.IsZero bootstraptoken.Pin.IsZero bootstraptoken.Token.IsZero claims.NumericDate.IsZero
 		(*bootstraptoken.Secret).Expired`,

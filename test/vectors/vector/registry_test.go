@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest/membership"
-	"github.com/nodeattest/nodeattest/attest/membership/boltregistry"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
 )
 
@@ -28,8 +27,8 @@ func registryVectors(t *testing.T) []*Vector {
 	return out
 }
 
-// The registry on disk comes to the same as the one in memory.
-func TestReplayBoltRegistry(t *testing.T) {
+// The registry in a file comes to the same as the one in memory.
+func TestReplayFileRegistry(t *testing.T) {
 	ctx := context.Background()
 	for _, v := range registryVectors(t) {
 		t.Run(v.Name, func(t *testing.T) {
@@ -38,11 +37,11 @@ func TestReplayBoltRegistry(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, "registry")
-			if err := boltregistry.Create(ctx, path, membership.Scope{Cluster: "cluster-1"}); err != nil {
+			if err := membership.CreateFileRegistry(ctx, path, membership.Scope{Cluster: "cluster-1"}); err != nil {
 				t.Fatal(err)
 			}
 			c := &clock{}
-			r, err := boltregistry.Open(ctx, path, membership.Scope{Cluster: "cluster-1"}, membership.RegistryOptions{Now: c.now})
+			r, err := membership.OpenFileRegistry(ctx, path, membership.Scope{Cluster: "cluster-1"}, membership.RegistryOptions{Now: c.now})
 			if err != nil {
 				t.Fatal(err)
 			}
