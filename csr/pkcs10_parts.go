@@ -11,7 +11,6 @@ import (
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
 	"github.com/nodeattest/nodeattest/oid"
-	"github.com/nodeattest/nodeattest/refusal"
 )
 
 // nameAttribute is one attribute of a distinguished name, as received.
@@ -221,20 +220,4 @@ func isFlagIdentifier(id asn1.ObjectIdentifier) bool {
 func isKnownExtension(id asn1.ObjectIdentifier) bool {
 	below := func(arc ...int) bool { return len(id) >= len(arc) && id[:len(arc)].Equal(arc) }
 	return below(2, 5, 29) || below(1, 3, 6, 1, 5, 5, 7, 1) || oid.KubernetesNodeProviderIdentifier.Equal(id)
-}
-
-// hasFlag looks for the extension of [flagExtension], of which there is one at most. It returns
-// false without an error if the request has no flag, and a [*Error] with "flag" if it is critical or has
-// another value.
-func hasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
-	i := slices.IndexFunc(extensions, func(e pkix.Extension) bool { return e.Id.Equal(id) })
-	switch {
-	case i < 0:
-		return false, nil
-	case extensions[i].Critical:
-		return false, &Error{Check: checkFlag, Got: "a critical flag extension", Want: "one that is not critical"}
-	case !bytes.Equal(extensions[i].Value, flagTrue):
-		return false, &Error{Check: checkFlag, Got: "value " + refusal.Hex(extensions[i].Value), Want: "DER TRUE"}
-	}
-	return true, nil
 }

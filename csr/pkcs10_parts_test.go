@@ -157,6 +157,19 @@ func manyAttributes(n int) [][]byte {
 
 var testFlag = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 32473, 1} // RFC 5612: for documents
 
+// hasFlag tries the rule about the flag on a request with these extensions, and reports whether it
+// has the flag.
+func hasFlag(extensions []pkix.Extension, id asn1.ObjectIdentifier) (bool, error) {
+	request := &PKCS10{CSR: &x509.CertificateRequest{Extensions: extensions}}
+	x := &run{policy: &Policy{Flag: id}, out: &Checked{pkcs10: request}, rule: checkFlag}
+	if x.checkFlag(); x.err() != nil {
+		return false, x.err()
+	}
+	x.policy.RequireFlag = true
+	x.checkFlag()
+	return x.err() == nil, nil
+}
+
 func TestFlag(t *testing.T) {
 	flag, err := flagExtension(testFlag)
 	if err != nil || flag.Critical || !flag.Id.Equal(testFlag) || !bytes.Equal(flag.Value, []byte{1, 1, 0xff}) {

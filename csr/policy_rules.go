@@ -1,9 +1,11 @@
 package csr
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/ecdsa"
 	"crypto/rsa"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"slices"
@@ -102,16 +104,7 @@ var requestRules = []rule{
 			}
 		}
 	}},
-	{checkFlag, nil, func(x *run) {
-		if x.policy.Flag == nil {
-			return
-		}
-		set, err := hasFlag(x.out.pkcs10.CSR.Extensions, x.policy.Flag)
-		x.refuseErr(err)
-		if err == nil && !set && x.policy.RequireFlag {
-			x.refuse("no flag", "extension "+x.policy.Flag.String())
-		}
-	}},
+	{checkFlag, nil, (*run).checkFlag},
 	{checkKeyType, nil, func(x *run) {
 		switch key := x.out.pkcs10.CSR.PublicKey.(type) {
 		case *rsa.PublicKey, *ecdsa.PublicKey:
@@ -140,6 +133,21 @@ func (x *run) one(id oid.OID) (value []byte, fault string) {
 		return value, ""
 	}
 	return nil, "no text (tag " + strconv.Itoa(int(tag)) + ")"
+}
+
+// checkFlag reads the extension of [flagExtension], of which there is one at most.
+func (x *run) checkFlag() {
+	flag, extensions := x.policy.Flag, x.out.pkcs10.CSR.Extensions
+	i := slices.IndexFunc(extensions, func(e pkix.Extension) bool { return e.Id.Equal(flag) })
+	switch {
+	case flag == nil || i < 0 && !x.policy.RequireFlag:
+	case i < 0:
+		x.refuse("no flag", "extension "+flag.String())
+	case extensions[i].Critical:
+		x.refuse("a critical flag extension", "one that is not critical")
+	case !bytes.Equal(extensions[i].Value, flagTrue):
+		x.refuse("value "+refusal.Hex(extensions[i].Value), "DER TRUE")
+	}
 }
 
 func (x *run) checkKeyStrength() {
