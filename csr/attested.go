@@ -56,34 +56,9 @@ type Attested struct {
 	checked     *Checked
 	machine     string
 	grant       Grant
-	providerIDs providerIDs
 	details     any
 	fault       error // of the machine
 	machineName string
-}
-
-// providerIDs holds the comparison of the provider IDs of one request: the claimed one, the granted one
-// and the inventory's.
-type providerIDs struct {
-	mismatch   error // the granted one is not the inventory's
-	notVouched fault // the claimed one is not the granted one: no certificate is issued
-}
-
-// compareProviderIDs compares the granted provider ID with the other two; "" grants none.
-func (c *Checked) compareProviderIDs(granted string) (ids providerIDs) {
-	if c == nil || c.pkcs10 == nil {
-		return ids
-	}
-	claimed, known := c.pkcs10.ProviderID, c.machine.ProviderID
-	if claimed != "" {
-		same, got, want := oid.SameProviderID(claimed, granted)
-		ids.notVouched = fault{!same, checkProviderIDNotVouched, got, want}
-	}
-	if granted != "" && known != "" {
-		same, got, want := oid.SameProviderID(granted, known)
-		ids.mismatch = faults{{!same, CheckProviderIDMismatch, got, "the machine's, " + want}}.first()
-	}
-	return ids
 }
 
 // Vouch returns an Attested for this very request and a machine, given by its canonical
@@ -95,17 +70,24 @@ func (c *Checked) compareProviderIDs(granted string) (ids providerIDs) {
 // issued or recorded.
 func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
 	grant.ProviderID = names.KnownProviderID(grant.ProviderID)
-	ids := c.compareProviderIDs(grant.ProviderID)
-	return &Attested{checked: c, machine: machine, grant: grant.clone(), providerIDs: ids, details: details,
-		fault: cmp.Or(c.CheckMachine(machine), c.checkUID(grant.MachineUID), ids.mismatch)}
+	fault := c.CheckMachine(machine)
+	if fault == nil {
+		fault = c.machine.contradicts(&grant, c.nodeName)
+	}
+	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details, fault: fault}
 }
 
-// checkUID compares a granted UID with the inventory's.
-func (c *Checked) checkUID(uid string) error {
-	if c == nil || uid == "" || c.machine.UID == "" || uid == c.machine.UID {
-		return nil
+// contradicts compares the UID and the provider ID of a grant with the machine's, where both have one.
+func (m *Machine) contradicts(g *Grant, nodeName string) error {
+	if g.MachineUID != "" && m.UID != "" && g.MachineUID != m.UID {
+		return checkInventoryMachine.Refuse("the machine with UID "+refusal.Quote(g.MachineUID), refusal.Quote(m.UID)+" for node "+nodeName)
 	}
-	return &Error{Check: checkInventoryMachine, Got: "the machine with UID " + refusal.Quote(uid), Want: refusal.Quote(c.machine.UID) + " for node " + c.nodeName}
+	if g.ProviderID != "" && m.ProviderID != "" {
+		if same, got, want := oid.SameProviderID(g.ProviderID, m.ProviderID); !same {
+			return CheckProviderIDMismatch.Refuse(got, "the machine's, "+want)
+		}
+	}
+	return nil
 }
 
 // CheckMachine compares a machine, given by its canonical identity, with the inventory's entry

@@ -97,12 +97,14 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 // faults compares the grant with the request.
 func (a *Attested) faults(clusters []string, now time.Time) Errors {
 	c, v := a.checked, a.grant
+	claimed := cmp.Or(c.pkcs10.ProviderID, v.ProviderID) // a request that claims none gets the granted one
+	same, got, want := oid.SameProviderID(claimed, v.ProviderID)
 	all := faults{
 		{c.filedUnder != c.signerName, CheckSignerName, refusal.Quote(c.filedUnder), c.signerName + ": a hello gets no certificate"},
 		{!subset(c.clusters, clusters), checkVerifiedCluster, "a request to cluster " + refusal.Quotes(c.clusters), refusal.Quotes(clusters)},
 		{a.machine == "", checkVerifiedMachine, "no machine identity", "one"},
 		a.ended(now),
-		a.providerIDs.notVouched,
+		{!same, checkProviderIDNotVouched, got, want},
 	}.all()
 	for _, san := range c.sansBeside(v.DNSNames, v.IPAddresses) {
 		all = append(all, &Error{Check: checkSANNotVouched, Got: san, Want: "a name or address that is vouched for"})
