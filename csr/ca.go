@@ -52,11 +52,7 @@ type CA struct {
 	chainPEM []byte // what follows a leaf: the chain without its root
 	roots    *x509.CertPool
 	key      secret.Value[crypto.Signer]
-	signers  []string
-	clusters []string
-	lifetime time.Duration
-	recovery time.Duration
-	now      func() time.Time
+	config   CAConfig // with its defaults
 }
 
 // NewCA makes a CA from a certificate chain, with the issuing CA first and each certificate
@@ -73,15 +69,16 @@ type CA struct {
 // The certificates' validity periods are checked not here but whenever a certificate is
 // issued. Errors match [refusal.CheckConfig].
 func NewCA(chain []*x509.Certificate, key crypto.Signer, c CAConfig) (*CA, error) {
-	lifetime := cmp.Or(c.MaxLifetime, DefaultMaxLifetime)
-	ca := &CA{key: secret.New(key), signers: slices.Clone(c.SignerNames), clusters: slices.Clone(c.ClusterIDs), lifetime: lifetime,
-		recovery: cmp.Or(c.MaxRecoveryLifetime, lifetime), now: c.Now}
-	ca.now = wallclock.Or(ca.now)
+	c.SignerNames, c.ClusterIDs = slices.Clone(c.SignerNames), slices.Clone(c.ClusterIDs)
+	c.MaxLifetime = cmp.Or(c.MaxLifetime, DefaultMaxLifetime)
+	c.MaxRecoveryLifetime = cmp.Or(c.MaxRecoveryLifetime, c.MaxLifetime)
+	c.Now = wallclock.Or(c.Now)
+	ca := &CA{key: secret.New(key), config: c}
 	err := cmp.Or(checkLifetime("MaxLifetime", c.MaxLifetime, MinLifetime, math.MaxInt64),
 		checkLifetime("MaxRecoveryLifetime", c.MaxRecoveryLifetime, MinLifetime, math.MaxInt64),
-		faults{{len(ca.signers) > 1 && slices.Contains(ca.signers, SignerClientInsecure), refusal.CheckConfig,
+		faults{{len(c.SignerNames) > 1 && slices.Contains(c.SignerNames, SignerClientInsecure), refusal.CheckConfig,
 			"SignerNames " + SignerClientInsecure + " and others", "that signer only, or only the others"},
-		}.first(), checkSignerNames(ca.signers), checkClusterIDs(ca.clusters), ca.readChain(chain))
+		}.first(), checkSignerNames(c.SignerNames), checkClusterIDs(c.ClusterIDs), ca.readChain(chain))
 	if err == nil {
 		err = ca.checkKey()
 	}
@@ -96,7 +93,7 @@ func (ca *CA) SignerNames() []string {
 	if ca == nil {
 		return nil
 	}
-	return slices.Clone(ca.signers)
+	return slices.Clone(ca.config.SignerNames)
 }
 
 // readChain copies the certificates by parsing their DER again.
@@ -149,7 +146,7 @@ func certificateField(c *x509.Certificate, i int) string {
 // the CA's signers would verify, either because of its extended key usages or because its
 // name constraints exclude every name that a serving certificate can have.
 func (ca *CA) checkConstraints(c *x509.Certificate, field string) error {
-	for _, name := range ca.signers {
+	for _, name := range ca.config.SignerNames {
 		purpose, _, _ := parseSignerName(name)
 		usage := purposes[purpose].extKeyUsage
 		if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) > 0 && !slices.Contains(c.ExtKeyUsage, usage) && !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {

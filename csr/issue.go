@@ -64,14 +64,14 @@ func (ca *CA) Issue(ctx context.Context, attested *Attested) (*Issued, error) {
 	if checked == nil {
 		return nil, Errors{{Check: checkNotChecked, Got: "a request that no policy has checked"}}
 	}
-	if !slices.Contains(ca.signers, checked.signerName) {
+	if !slices.Contains(ca.config.SignerNames, checked.signerName) {
 		return nil, fmt.Errorf("%w: %s", ErrOtherSigner, refusal.Quote(checked.signerName))
 	}
-	now := ca.now()
+	now := ca.config.Now()
 	if err := cmp.Or(begun(ctx), checked.fresh(now), attested.fault); err != nil {
 		return nil, err
 	}
-	if violations := attested.faults(ca.clusters, now); len(violations) > 0 {
+	if violations := attested.faults(ca.config.ClusterIDs, now); len(violations) > 0 {
 		return nil, violations
 	}
 	if err := cmp.Or(checked.CheckSignature(), ca.usableAt(now)); err != nil {
@@ -184,9 +184,9 @@ func (ca *CA) template(attested *Attested, now time.Time) (*x509.Certificate, er
 
 // end returns when a certificate ends that the CA makes, whatever is vouched for.
 func (ca *CA) end(c *Checked, now time.Time) time.Time {
-	lifetime := ca.lifetime
+	lifetime := ca.config.MaxLifetime
 	if c.purpose == PurposeRecovery {
-		lifetime = ca.recovery
+		lifetime = ca.config.MaxRecoveryLifetime
 	}
 	if c.lifetime != 0 {
 		lifetime = min(lifetime, c.lifetime)
