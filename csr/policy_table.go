@@ -1,6 +1,7 @@
 package csr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ type run struct {
 
 	provider    string // that the signer name selects
 	found       Errors
-	undecided   error // the first callback that could not answer
+	undecided   error // of the first callback that could not answer: a retry
 	rule        Check // the one being tried
 	reportCount int   // of that rule
 }
@@ -198,18 +199,13 @@ func (x *run) refuseErr(err error) {
 	if err == nil {
 		return
 	}
-	var v *Error
-	if !errors.As(err, &v) {
-		v = &Error{Check: checkRequestDER, Got: "a request that does not parse", Err: err}
-	}
+	v, _ := errors.AsType[*Error](err) // which all of them are
 	x.found = append(x.found, v)
 }
 
 // cannotDecide reports that a callback did not answer.
 func (x *run) cannotDecide(err error) {
-	if x.undecided == nil {
-		x.undecided = err
-	}
+	x.undecided = cmp.Or(x.undecided, refusal.Retry(err))
 }
 
 // broken reports whether a rule has been reported as broken.
@@ -231,12 +227,10 @@ func (x *run) read(parsed *Parsed) bool {
 // err returns the outcome: nil only if every rule was kept and every callback answered.
 func (x *run) err() error {
 	switch {
-	case len(x.found) == 0 && x.undecided == nil:
-		return nil
+	case len(x.found) == 0:
+		return x.undecided
 	case x.undecided == nil:
 		return x.found
-	case len(x.found) == 0:
-		return refusal.Retry(x.undecided)
 	}
-	return fmt.Errorf("%w; %w", x.found, refusal.Retry(x.undecided))
+	return fmt.Errorf("%w; %w", x.found, x.undecided)
 }
