@@ -180,19 +180,16 @@ func (e *UnsupportedVersionError) Annotation() (key, value string) {
 // [CheckProviderVersion]: no annotation, one that is not a list of versions, or nothing in
 // common.
 func (m *Metadata) ChooseVersion(speaks []string) (string, error) {
-	refuse := func(got, want string) (string, error) {
-		return "", &Error{Check: CheckProviderVersion, Got: got, Want: want}
-	}
 	value := ""
 	if m != nil {
 		value = m.Annotations[annotationVersions]
 	}
 	if len(value) > maxVersionsSize {
-		return refuse("a list of "+strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(maxVersionsSize))
+		return "", CheckProviderVersion.Refuse("a list of "+strconv.Itoa(len(value))+" bytes", "at most "+strconv.Itoa(maxVersionsSize))
 	}
 	offered := strings.Split(value, ",")
 	if slices.ContainsFunc(offered, func(name string) bool { _, _, err := providerVersion(name); return err != nil }) {
-		return refuse(refusal.Quote(value), "names such as tpm/v1 with a comma between two")
+		return "", CheckProviderVersion.Refuse(refusal.Quote(value), "names such as tpm/v1 with a comma between two")
 	}
 	best, newest := "", 0
 	for _, name := range speaks {
@@ -202,7 +199,7 @@ func (m *Metadata) ChooseVersion(speaks []string) (string, error) {
 		}
 	}
 	if best == "" {
-		return refuse(refusal.Quote(value), strings.Join(speaks, " or "))
+		return "", CheckProviderVersion.Refuse(refusal.Quote(value), strings.Join(speaks, " or "))
 	}
 	return best, nil
 }
