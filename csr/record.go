@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -85,8 +84,7 @@ const certificateIDPrefix = "X509SHA256="
 // isCertificateID reports whether an API server's credential ID is that of a certificate.
 func isCertificateID(id string) bool {
 	digest, ok := strings.CutPrefix(id, certificateIDPrefix)
-	sum, err := hex.DecodeString(digest)
-	return ok && err == nil && len(sum) == sha256.Size && digest == strings.ToLower(digest)
+	return ok && len(digest) == 2*sha256.Size && strings.Trim(digest, "0123456789abcdef") == ""
 }
 
 // ClientOf reports whether this is the record of a client certificate that was issued to the
