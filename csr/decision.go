@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -171,23 +170,20 @@ func (d UnplacedDecision) For(r *Request) Decision {
 		d = UnplacedDecision{Verdict: VerdictRetry, Reason: ReasonRetry,
 			Message: "a decision about object " + refusal.Quote(d.uid) + ", and this is " + refusal.Quote(r.Metadata.UID)}
 	}
+	var condition, subresource string
 	approved := r.HasCondition(ConditionApproved)
 	switch faults := r.closed(); {
 	case len(faults) > 0:
 		d = UnplacedDecision{Verdict: VerdictIgnore, Reason: reasonIgnored, Message: strings.Join(faults, ", ")}
-	case d.Verdict == VerdictDeny && approved:
-		d.Verdict = VerdictFail
+	case d.Verdict == VerdictFail, d.Verdict == VerdictDeny && approved:
+		d.Verdict, condition, subresource = VerdictFail, ConditionFailed, SubresourceStatus
+	case d.Verdict == VerdictDeny:
+		condition, subresource = ConditionDenied, SubresourceApproval
+	case d.Verdict == VerdictApprove && !approved:
+		condition, subresource = ConditionApproved, SubresourceApproval
 	}
-	place := map[Verdict][2]string{
-		VerdictApprove: {ConditionApproved, SubresourceApproval},
-		VerdictDeny:    {ConditionDenied, SubresourceApproval},
-		VerdictFail:    {ConditionFailed, SubresourceStatus},
-	}[d.Verdict]
-	if d.Verdict == VerdictApprove && approved {
-		place = [2]string{}
-	}
-	return Decision{Verdict: d.Verdict, Condition: place[0], Subresource: place[1], UID: r.Metadata.UID, ResourceVersion: r.Metadata.ResourceVersion,
-		Reason: d.Reason, Message: d.Message, Detail: d.Detail}
+	return Decision{Verdict: d.Verdict, Condition: condition, Subresource: subresource,
+		UID: r.Metadata.UID, ResourceVersion: r.Metadata.ResourceVersion, Reason: d.Reason, Message: d.Message, Detail: d.Detail}
 }
 
 // refusedWith finds the first definite refusal in the tree of err and its reason.
@@ -262,9 +258,5 @@ func cleanMessage(s string) string {
 	if len(s) <= maxMessageSize {
 		return s
 	}
-	end := maxMessageSize - len(more)
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + more
+	return strings.ToValidUTF8(s[:maxMessageSize-len(more)], "") + more // without half a character at the end
 }
