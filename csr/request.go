@@ -361,19 +361,15 @@ func (p *Parsed) sharedPKCS10() (*PKCS10, error) {
 }
 
 // der returns the PKCS#10 request that kube-apiserver reads in Spec.Request: the first
-// block, whatever is around it, or nil.
+// block, whatever is around it, or nil. p has a request.
 func (p *Parsed) der() []byte {
 	if bundle, err := p.Bundle(); err == nil {
 		return bundle.Request
 	}
-	if p.Request() == nil {
-		return nil
+	if block, _ := pem.Decode(p.content.text); block != nil {
+		return block.Bytes
 	}
-	block, _ := pem.Decode(p.content.text)
-	if block == nil {
-		return nil
-	}
-	return block.Bytes
+	return nil
 }
 
 func noRequest() error { return Errors{{Check: checkNotChecked, Got: "no request"}} }
