@@ -145,7 +145,7 @@ func SignerChallenge(provider string) (string, error) {
 }
 
 func signerOf(prefix, provider string) (string, error) {
-	if !validProvider(provider) || provider == providerInsecure && prefix != clientSignerPrefix {
+	if !names.ValidLabel(provider) || provider == providerInsecure && prefix != clientSignerPrefix {
 		return "", &Error{Check: CheckSignerName, Got: "provider " + refusal.Quote(provider),
 			Want: "a provider that has such a signer, 1 to 63 bytes of a-z, 0-9 and inner hyphens"}
 	}
@@ -155,7 +155,7 @@ func signerOf(prefix, provider string) (string, error) {
 // challengedProvider returns the provider of a challenge signer, or "" for other signers.
 func challengedProvider(signerName string) string {
 	name, ok := strings.CutPrefix(signerName, challengeSignerPrefix)
-	if !ok || !validProvider(name) || name == providerInsecure {
+	if !ok || !names.ValidLabel(name) || name == providerInsecure {
 		return ""
 	}
 	return name
@@ -178,10 +178,10 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 	case SignerKubeletServing:
 		return PurposeServing, "", ""
 	}
-	if p, ok := strings.CutPrefix(name, clientSignerPrefix); ok && validProvider(p) {
+	if p, ok := strings.CutPrefix(name, clientSignerPrefix); ok && names.ValidLabel(p) {
 		return PurposeClient, p, ""
 	}
-	if p, ok := strings.CutPrefix(name, servingSignerPrefix); ok && validProvider(p) {
+	if p, ok := strings.CutPrefix(name, servingSignerPrefix); ok && names.ValidLabel(p) {
 		if p == providerInsecure {
 			return 0, "", "a signer of client certificates: the insecure provider has no others"
 		}
@@ -211,8 +211,6 @@ func checkSignerNames(names []string) error {
 	}
 	return nil
 }
-
-func validProvider(name string) bool { return names.ValidLabel(name) }
 
 // Usages returns the key usages that a request for this purpose has, as
 // certificates.k8s.io/v1 spells them and in the kubelet's order: "digital signature", "key
