@@ -235,9 +235,9 @@ func (p *PKCS10) readInfo(info cryptobyte.String) (cryptobyte.String, error) {
 	if !bytes.Equal(version, versionV1) {
 		return nil, &Error{Check: checkRequestVersion, Got: "version " + refusal.Hex(version), Want: "version " + refusal.Hex(versionV1) + ", which means v1"}
 	}
-	var err error
-	if p.subject, err = readName(subject); err != nil {
-		return nil, err
+	var ok bool
+	if p.subject, ok = readName(subject); !ok {
+		return nil, checkRequestSubject.Refuse("a malformed name", "a canonical Name")
 	}
 	return spki, p.readAttributes(attributes)
 }

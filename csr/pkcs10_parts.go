@@ -39,12 +39,12 @@ func next(set, previous *cryptobyte.String) bool {
 }
 
 // readName reads the content of a Name: sets of attributes, none empty, each in DER order.
-func readName(name cryptobyte.String) ([]nameAttribute, error) {
-	attributes := make([]nameAttribute, 0, 2)
+func readName(name cryptobyte.String) (attributes []nameAttribute, ok bool) {
+	attributes = make([]nameAttribute, 0, 2)
 	for rdn := 0; !name.Empty(); rdn++ {
 		var set, previous cryptobyte.String
 		if !name.ReadASN1(&set, cryptobyteasn1.SET) || set.Empty() {
-			return nil, malformedName()
+			return nil, false
 		}
 		for !set.Empty() {
 			var pair, value cryptobyte.String
@@ -54,17 +54,13 @@ func readName(name cryptobyte.String) ([]nameAttribute, error) {
 			element := previous
 			if !ordered || !element.ReadASN1(&pair, cryptobyteasn1.SEQUENCE) || !oid.Read(&pair, &a.Type) ||
 				!pair.ReadAnyASN1(&value, &tag) || !pair.Empty() {
-				return nil, malformedName()
+				return nil, false
 			}
 			a.Tag, a.Value = byte(tag), value
 			attributes = append(attributes, a)
 		}
 	}
-	return attributes, nil
-}
-
-func malformedName() error {
-	return &Error{Check: checkRequestSubject, Got: "a malformed name", Want: "a canonical Name"}
+	return attributes, true
 }
 
 // The maximum numbers of attributes and extensions in a request, small enough that comparing
