@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
-	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/csr"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -29,23 +29,29 @@ func Both(first, second attest.Authorizer) attest.Authorizer { return &both{firs
 
 type both [2]attest.Authorizer
 
-// contains reports whether an authorizer, or one inside it, has type T.
-func contains[T attest.Authorizer](a attest.Authorizer) bool {
+// inside returns the authorizers of type T in a, which may be one itself.
+func inside[T attest.Authorizer](a attest.Authorizer) []T {
 	switch a := a.(type) {
+	case T:
+		return []T{a}
 	case *with:
-		return contains[T](a.authorizer)
+		return inside[T](a.authorizer)
 	case *both:
-		return contains[T](a[0]) || contains[T](a[1])
+		return append(inside[T](a[0]), inside[T](a[1])...)
 	}
-	_, ok := a.(T)
-	return ok
+	return nil
 }
 
 // named returns the result for the two: if neither evidence nor inventory has a provider ID, with the
 // list's.
-func (b *both) named(r *attest.Result) *attest.Result {
-	id := listedProviderID(b, r)
-	if !contains[*StaticList](b) || r.ManyIdentities == "" && (id == "" || r.Granted.ProviderID != "") {
+func (b *both) named(ctx context.Context, r *attest.Result) *attest.Result {
+	lists, id := inside[*StaticList](b), ""
+	for _, list := range lists {
+		if m, err := list.Machine(ctx, csr.Question{NodeName: r.NodeName}); err == nil && m.Identity == string(r.Machine) {
+			id = cmp.Or(id, m.KnownProviderID())
+		}
+	}
+	if len(lists) == 0 || r.ManyIdentities == "" && (id == "" || r.Granted.ProviderID != "") {
 		return r
 	}
 	named := *r
@@ -54,29 +60,11 @@ func (b *both) named(r *attest.Result) *attest.Result {
 	return &named
 }
 
-// listedProviderID returns the provider ID that a StaticList inside a has for the machine and node.
-func listedProviderID(a attest.Authorizer, r *attest.Result) string {
-	switch a := a.(type) {
-	case *with:
-		return listedProviderID(a.authorizer, r)
-	case *both:
-		return cmp.Or(listedProviderID(a[0], r), listedProviderID(a[1], r))
-	case *StaticList:
-		if a == nil {
-			return ""
-		}
-		if m := a.machine[r.Machine]; m != nil && m.NodeName == r.NodeName {
-			return names.KnownProviderID(m.ProviderID)
-		}
-	}
-	return ""
-}
-
 // CheckAuthorizer checks both.
 func (b *both) CheckAuthorizer(open attest.Opening) error {
 	open.Roads = slices.Clone(open.Roads)
 	for i := range open.Roads {
-		if contains[*StaticList](b) {
+		if len(inside[*StaticList](b)) > 0 {
 			open.Roads[i].ManyIdentities = ""
 		}
 	}
@@ -90,7 +78,7 @@ func (b *both) CheckAuthorizer(open attest.Opening) error {
 
 // AuthorizeHello asks both.
 func (b *both) AuthorizeHello(ctx context.Context, r *attest.Result) error {
-	named := b.named(r)
+	named := b.named(ctx, r)
 	for _, a := range b {
 		if err := named.AskAtHello(ctx, a); err != nil {
 			return err
@@ -101,7 +89,7 @@ func (b *both) AuthorizeHello(ctx context.Context, r *attest.Result) error {
 
 // Authorize asks both.
 func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authorization, error) {
-	named := b.named(r)
+	named := b.named(ctx, r)
 	var given [2]*attest.Authorization
 	unknown := false // trust on first use has no Machine UID
 	for i, a := range b {
@@ -112,7 +100,7 @@ func (b *both) Authorize(ctx context.Context, r *attest.Result) (*attest.Authori
 		if given[i] == nil {
 			return nil, attest.NotMember("machine " + string(r.Machine) + " (no authorization was given)")
 		}
-		unknown = unknown || given[i].MachineUID == "" && contains[*FirstUse](a)
+		unknown = unknown || given[i].MachineUID == "" && len(inside[*FirstUse](a)) > 0
 	}
 	both, err := intersect(r, named, given[0], given[1])
 	if err == nil && both.MachineUID != "" && inventoryOf(r).UID == "" && unknown {

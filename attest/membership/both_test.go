@@ -176,7 +176,8 @@ func TestBothSlotOfFirstUse(t *testing.T) {
 	asked := 0
 	b := Both(says(&csr.Grant{MachineUID: "slot-1"}, nil, &asked), says(&csr.Grant{}, nil, &asked)).(*both)
 	withFirstUse := Both(b, &FirstUse{})
-	if contains[*FirstUse](b) || !contains[*FirstUse](withFirstUse) || contains[*StaticList](withFirstUse) || !contains[*StaticList](Both(b, &StaticList{})) {
+	if inside[*FirstUse](b) != nil || inside[*FirstUse](withFirstUse) == nil ||
+		inside[*StaticList](withFirstUse) != nil || inside[*StaticList](Both(b, &StaticList{})) == nil {
 		t.Error("who is asked is not seen")
 	}
 }
