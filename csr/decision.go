@@ -190,15 +190,9 @@ func (d UnplacedDecision) For(r *Request) Decision {
 func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case *Error:
-		if e == nil || e.Check == refusal.ErrRetry || e.Check == refusal.CheckConfig || undecided(e.Err) {
-			return "", false // whatever caused it, there is no answer yet
-		}
-		return e.Reason(), true
+		return e.Reason(), e != nil && !undecided(e) // whatever caused a retry, there is no answer yet
 	case interface{ DenyReason() string }:
-		if undecided(err) {
-			return "", false
-		}
-		return e.DenyReason(), true
+		return e.DenyReason(), !undecided(err)
 	}
 	for _, inner := range causes(err) {
 		if reason, ok := refusedWith(inner); ok {
