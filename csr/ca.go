@@ -110,21 +110,14 @@ func (ca *CA) readChain(chain []*x509.Certificate) error {
 			return &Error{Check: refusal.CheckConfig, Got: "a malformed certificate " + strconv.Itoa(i), Err: err}
 		}
 		field := certificateField(c, i)
-		err = faults{
+		if err := cmp.Or(faults{
 			{!c.IsCA, refusal.CheckConfig, field + " is no CA", "one"},
 			{c.KeyUsage&x509.KeyUsageCertSign == 0, refusal.CheckConfig, field + " may not sign certificates", "keyCertSign"},
 			{c.MaxPathLen >= 0 && c.MaxPathLen < i, refusal.CheckConfig,
 				field + " allows " + strconv.Itoa(c.MaxPathLen) + " CAs below it", strconv.Itoa(i) + " or more"},
 			{len(c.UnhandledCriticalExtensions) > 0, refusal.CheckConfig, field + " has an unknown critical extension", "none"},
 			{len(c.Subject.Names) == 0, refusal.CheckConfig, field + " has no subject", "one"},
-		}.first()
-		if err == nil && i > 0 {
-			err = ca.checkLink(c)
-		}
-		if err == nil {
-			err = ca.checkConstraints(c, field)
-		}
-		if err != nil {
+		}.first(), ca.checkLink(c), ca.checkConstraints(c, field)); err != nil {
 			return err
 		}
 		ca.chain = append(ca.chain, c)
@@ -171,9 +164,12 @@ func excludesAllNames(c *x509.Certificate) bool {
 	return slices.Contains(c.ExcludedDNSDomains, "") && whole(net.IPv4len) && whole(net.IPv6len)
 }
 
-// checkLink checks the last certificate read against the one that should have signed it.
+// checkLink checks the last certificate read, if there is one, against the one that should have signed it.
 func (ca *CA) checkLink(issuer *x509.Certificate) error {
 	last := len(ca.chain) - 1
+	if last < 0 {
+		return nil
+	}
 	err := ca.chain[last].CheckSignatureFrom(issuer)
 	if err == nil && !dn.Equal(ca.chain[last].RawIssuer, issuer.RawSubject) {
 		err = fmt.Errorf("its issuer is %s", refusal.Quote(ca.chain[last].Issuer.String()))
