@@ -286,13 +286,11 @@ func (x *run) findMachine() {
 	switch {
 	case err == nil && machine != nil:
 		x.out.machine, x.out.found = *machine, true
-	case err == nil:
-		x.cannotDecide(errNothing)
 	case errors.Is(err, ErrNoMachine) && !undecided(err):
 		x.refuseErr(&Error{Check: CheckMachineUnknown,
 			Got: "node " + refusal.Quote(x.out.nodeName), Want: "the name of a known machine", Err: noMachine{err}})
 	default:
-		x.cannotDecide(err)
+		x.cannotDecide(cmp.Or(err, errNothing))
 	}
 }
 
@@ -355,18 +353,13 @@ func (x *run) checkCredential() {
 	}
 	record, err := x.policy.IssuedRecord(x.ctx, id, x.request)
 	switch {
-	case err == nil && record == nil:
-		x.cannotDecide(errNothing)
-	case err == nil:
-		if !record.ClientOf(x.out.nodeName, id) {
-			x.refuse(refusal.Quote(id)+" of node "+refusal.Quote(record.NodeName), want)
-			return
-		}
-		kept := *record
-		x.out.record = &kept
+	case err == nil && record.ClientOf(x.out.nodeName, id):
+		x.out.record = new(*record)
+	case err == nil && record != nil:
+		x.refuse(refusal.Quote(id)+" of node "+refusal.Quote(record.NodeName), want)
 	case errors.Is(err, ErrNoRecord) && !undecided(err):
 		x.refuse(refusal.Quote(id)+", which is not recorded", want)
 	default:
-		x.cannotDecide(err)
+		x.cannotDecide(cmp.Or(err, errNothing))
 	}
 }
