@@ -39,21 +39,14 @@ var requestRules = []rule{
 	}},
 	{checkSubjectCommonName, known, func(x *run) {
 		prefix := purposes[x.out.purpose].prefix
-		name, fault := x.one(oid.CommonName)
-		if fault == "" {
-			// crypto/x509 has already made a string of it.
-			text, ok := x.out.pkcs10.CSR.Subject.CommonName, false
-			if text != string(name) {
-				text = string(name)
-			}
-			if x.out.nodeName, ok = nodeNameAfter(prefix, text); ok {
-				return
-			}
-			after, _ := strings.CutPrefix(text, prefix)
-			x.refuse(refusal.Quote(text), prefix+" and "+names.WantNode(after))
+		if _, fault := x.one(oid.CommonName); fault != "" {
+			x.refuse(fault, "one common name, "+prefix+" and a node name")
 			return
 		}
-		x.refuse(fault, "one common name, "+prefix+" and a node name")
+		name, ok := x.out.pkcs10.CSR.Subject.CommonName, false // the one that there is, as a string
+		if x.out.nodeName, ok = nodeNameAfter(prefix, name); !ok {
+			x.refuse(refusal.Quote(name), prefix+" and "+names.WantNode(strings.TrimPrefix(name, prefix)))
+		}
 	}},
 	{checkSubjectOrganization, known, func(x *run) {
 		organization := purposes[x.out.purpose].organization
