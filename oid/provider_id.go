@@ -5,11 +5,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -99,8 +98,7 @@ func checkProviderID(id string) error {
 	if id == "" || len(id) > MaxProviderIDSize {
 		return checkProviderIDSize.Refuse(strconv.Itoa(len(id))+" bytes", "1 to "+strconv.Itoa(MaxProviderIDSize))
 	}
-	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
-	if !utf8.ValidString(id) || strings.ContainsFunc(id, hidden) || strings.Trim(id, " ") != id {
+	if !names.ValidText(id, MaxProviderIDSize) || strings.Trim(id, " ") != id {
 		return checkProviderIDText.Refuse(id, "printable UTF-8 without a space at either end")
 	}
 	return nil
