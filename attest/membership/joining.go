@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"slices"
 	"time"
@@ -98,10 +99,7 @@ func (j *joining) checkRejoin(held *Record) error {
 		len(held.Issued) == 0 {
 		return nil
 	}
-	key, err := csr.SPKIHash(checked.PKCS10().CSR.PublicKey)
-	if err != nil {
-		return err
-	}
+	key := sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo) // as in the records: see csr.IsCanonicalSPKI
 	if slices.ContainsFunc(held.Issued, func(i csr.IssuedRecord) bool { return i.SPKIHash == key }) {
 		return nil
 	}
