@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -194,7 +195,7 @@ func (h Held) Bind(seen *Record, lastEnd time.Time, issued *csr.IssuedRecord, no
 		r.State, r.Deadline = StateBound, time.Time{}
 		if !lastEnd.IsZero() {
 			end := wholeSecond(lastEnd.Add(time.Second - 1))
-			if s := end.Unix(); s < 0 || s > maxUnix {
+			if s := end.Unix(); s < 0 || s > der.MaxUnixSeconds {
 				return checkRegistryClaim.Refuse("a last end outside the years 1970 to 9999", "one that a certificate can state")
 			}
 			if end.After(r.LastEnd) {
@@ -210,9 +211,6 @@ func (h Held) Bind(seen *Record, lastEnd time.Time, issued *csr.IssuedRecord, no
 
 // MaxIssued is how many records of certificates the record of a node can have.
 const MaxIssued = 16
-
-// maxUnix is the last second that a certificate can state.
-const maxUnix = 253402300799
 
 func wholeSecond(t time.Time) time.Time { return t.Truncate(time.Second).UTC() }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/csr"
+	"github.com/nodeattest/nodeattest/internal/der"
 	"github.com/nodeattest/nodeattest/internal/message"
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/oid"
@@ -312,8 +313,8 @@ func TestRules(t *testing.T) {
 		{"bind by a record of another name", bind(Held{Name: reserved}, otherName), CheckRegistryConflict},
 		{"bind what rests", bind(Held{Name: resting}, resting), CheckRegistryConflict},
 
-		{"raise to the last second", raise(time.Unix(maxUnix, 0)), nil},
-		{"raise over the last second", raise(time.Unix(maxUnix, 1)), checkRegistryClaim},
+		{"raise to the last second", raise(time.Unix(der.MaxUnixSeconds, 0)), nil},
+		{"raise over the last second", raise(time.Unix(der.MaxUnixSeconds, 1)), checkRegistryClaim},
 		{"raise to the first second", raise(time.Unix(0, 0)), nil},
 		{"raise to before", raise(time.Unix(-1, 0)), checkRegistryClaim},
 
