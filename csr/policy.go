@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/der"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -203,8 +204,10 @@ func (p *Policy) Validate() error {
 	case slices.ContainsFunc(p.ReservedIPs, func(n netip.Prefix) bool { return !n.IsValid() }):
 		return refusal.Config("ReservedIPs", "an invalid prefix", "networks")
 	}
-	if i := slices.IndexFunc(p.ReservedDNSNames, func(name string) bool { return !reservable(name) }); i >= 0 {
-		return refusal.Config("ReservedDNSNames", refusal.Quote(p.ReservedDNSNames[i]), "DNS names")
+	for _, name := range p.ReservedDNSNames { // one that no SAN can be or end with would reserve nothing
+		if _, want := names.ServingDNS(strings.TrimPrefix(name, ".")); want != "" {
+			return refusal.Config("ReservedDNSNames", refusal.Quote(name), "DNS names")
+		}
 	}
 	return cmp.Or(checkLifetime("MaxLifetime", p.MaxLifetime, minExpiration, math.MaxInt64),
 		checkLifetime("BuiltInSignerDuration", p.BuiltInSignerDuration, minExpiration, p.maxLifetime()),

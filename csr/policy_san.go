@@ -124,10 +124,3 @@ func equalLower(s, lower string) bool { return len(s) == len(lower) && strings.E
 func (p *Policy) reserved() *names.Reserved {
 	return &names.Reserved{DNSNames: p.ReservedDNSNames, IPs: p.ReservedIPs}
 }
-
-// reservable reports whether an entry of ReservedDNSNames can be, or be the end of, a name
-// that checkSANForm accepts; if not, it would reserve nothing.
-func reservable(entry string) bool {
-	_, want := names.ServingDNS(strings.TrimPrefix(entry, "."))
-	return want == ""
-}
