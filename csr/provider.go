@@ -123,8 +123,8 @@ func (insecureProvider) MachineName(_ context.Context, attested *Attested) (stri
 	return attested.InventoryName()
 }
 
-// maxVersionDigits is how many digits the longest version number has.
-const maxVersionDigits = 9
+// maxVersion is the largest version number.
+const maxVersion = 999999999
 
 // ProviderVersion splits Provider, such as "tpm/v1", into the provider's name and the version of
 // its data format. The error is a [*Error] with "bundle-provider".
@@ -137,12 +137,11 @@ func (b *Bundle) ProviderVersion() (name string, version int, err error) {
 
 func providerVersion(provider string) (name string, version int, err error) {
 	name, digits, _ := strings.Cut(provider, "/v")
-	if !names.ValidLabel(name) || digits == "" || len(digits) > maxVersionDigits || digits[0] == '0' ||
-		strings.Trim(digits, "0123456789") != "" {
+	version, _ = strconv.Atoi(digits) // 0 for another text
+	if !names.ValidLabel(name) || version < 1 || version > maxVersion || strconv.Itoa(version) != digits {
 		return "", 0, &Error{Check: checkProvider, Got: refusal.Quote(provider), Want: `a name and version such as "tpm/v1"`}
 	}
-	version, err = strconv.Atoi(digits)
-	return name, version, err
+	return name, version, nil
 }
 
 // annotationVersions is the annotation that the control plane writes on a request that was refused for
