@@ -28,14 +28,11 @@ type nameAttribute struct {
 }
 
 // next removes the first element of a SET OF, if it follows the previous one in DER order.
-func next(set, previous *cryptobyte.String) bool {
-	var element cryptobyte.String
+func next(set, previous *cryptobyte.String) (element cryptobyte.String, ok bool) {
 	var tag cryptobyteasn1.Tag
-	if !set.ReadAnyASN1Element(&element, &tag) || bytes.Compare(*previous, element) >= 0 {
-		return false
-	}
+	ok = set.ReadAnyASN1Element(&element, &tag) && bytes.Compare(*previous, element) < 0
 	*previous = element
-	return true
+	return element, ok
 }
 
 // readName reads the content of a Name: sets of attributes, none empty, each in DER order.
@@ -50,8 +47,7 @@ func readName(name cryptobyte.String) (attributes []nameAttribute, ok bool) {
 			var pair, value cryptobyte.String
 			var tag cryptobyteasn1.Tag
 			a := nameAttribute{RDN: rdn}
-			ordered := next(&set, &previous)
-			element := previous
+			element, ordered := next(&set, &previous)
 			if !ordered || !element.ReadASN1(&pair, cryptobyteasn1.SEQUENCE) || !oid.Read(&pair, &a.Type) ||
 				!pair.ReadAnyASN1(&value, &tag) || !pair.Empty() {
 				return nil, false
@@ -86,10 +82,10 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 		if !set.PeekASN1Tag(cryptobyteasn1.SEQUENCE) {
 			fault = "a malformed attribute"
 		}
-		if !next(&set, &previous) {
+		element, ordered := next(&set, &previous)
+		if !ordered {
 			return attributesViolation(fault)
 		}
-		element := previous
 		if !element.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &a.id) ||
 			!content.ReadASN1(&a.values, cryptobyteasn1.SET) || !content.Empty() || !isSetOfAny(a.values) {
 			return attributesViolation("a malformed attribute")
@@ -115,7 +111,7 @@ func attributesViolation(got string) error {
 func isSetOfAny(set cryptobyte.String) bool {
 	var previous cryptobyte.String
 	for !set.Empty() {
-		if !next(&set, &previous) {
+		if _, ordered := next(&set, &previous); !ordered {
 			return false
 		}
 	}
