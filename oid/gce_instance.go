@@ -209,11 +209,9 @@ func explicitTag(n uint8) cryptobyteasn1.Tag {
 // readUTF8 leaves validating the alphabet, which is within ASCII, to check.
 func readUTF8(s *cryptobyte.String, out *string) bool {
 	var text cryptobyte.String
-	if !s.ReadASN1(&text, cryptobyteasn1.UTF8String) {
-		return false
-	}
+	ok := s.ReadASN1(&text, cryptobyteasn1.UTF8String)
 	*out = string(text)
-	return true
+	return ok
 }
 
 func addUTF8(b *cryptobyte.Builder, text string) {
