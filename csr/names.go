@@ -29,7 +29,7 @@ const (
 	SignerChallengeTPM = challengeSignerPrefix + "tpm"
 	// SignerRecoveryTPM signs recovery certificates: long-lived, for a key in the TPM, and
 	// good only for requesting a new client certificate.
-	SignerRecoveryTPM = recoverySignerPrefix + "tpm"
+	SignerRecoveryTPM = "cluster.x-k8s.io/kubelet-attestation-recovery-tpm"
 	// SignerKubeAPIServerClientKubelet is Kubernetes' own signer of kubelet client
 	// certificates. It drops the provider ID extension.
 	SignerKubeAPIServerClientKubelet = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -70,7 +70,6 @@ const (
 	clientSignerPrefix    = "cluster.x-k8s.io/kube-apiserver-client-kubelet-"
 	servingSignerPrefix   = "cluster.x-k8s.io/kubelet-serving-"
 	challengeSignerPrefix = "cluster.x-k8s.io/kubelet-attestation-challenge-"
-	recoverySignerPrefix  = "cluster.x-k8s.io/kubelet-attestation-recovery-"
 	// misspeltPrefix is how the proposal spells some of the names. kube-apiserver refuses
 	// it: the part before the slash must be a domain name with a dot.
 	misspeltPrefix = "cluster-x-k8s-io/"
@@ -177,6 +176,8 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 		return PurposeClient, "", ""
 	case SignerKubeletServing:
 		return PurposeServing, "", ""
+	case SignerRecoveryTPM:
+		return PurposeRecovery, "tpm", ""
 	}
 	if p, ok := strings.CutPrefix(name, clientSignerPrefix); ok && names.ValidLabel(p) {
 		return PurposeClient, p, ""
@@ -186,9 +187,6 @@ func parseSignerName(name string) (purpose Purpose, provider, want string) {
 			return 0, "", "a signer of client certificates: the insecure provider has no others"
 		}
 		return PurposeServing, p, ""
-	}
-	if p, ok := strings.CutPrefix(name, recoverySignerPrefix); ok && p == "tpm" {
-		return PurposeRecovery, p, ""
 	}
 	if strings.HasPrefix(name, misspeltPrefix) {
 		return 0, "", "the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/"
