@@ -1,6 +1,7 @@
 package oid
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -74,9 +75,7 @@ func ContradictsProviderID(id, machine, stated string) bool {
 	scheme, rest := split(id)
 	kind, name, _ := strings.Cut(machine, ":")
 	of, _ := split(stated)
-	if of == "" {
-		of = kind
-	}
+	of = cmp.Or(of, kind)
 	switch {
 	case id == names.NoProviderID:
 		return stated != ""
