@@ -97,7 +97,7 @@ func blind(name, what string, search func(a *answerTemplate, accepted func(docum
 				return false
 			}
 			request, err = changed, nil
-			return faultOf(classStatement, a.issue(ctx, a.provider, request)) != ""
+			return (&Attack{Class: classStatement}).faultOf(a.issue(ctx, a.provider, request)) != ""
 		})
 		a.lastChange = template.lastChange
 		return request, err

@@ -183,7 +183,7 @@ func (a *attempt) endedEarly(ctx context.Context, attack *Attack, err error) str
 	case failed:
 		return "the request of the attack could not be made: a fault of the runner or of Prove"
 	case attack.Class == classHonest:
-		return faultOf(classHonest, err)
+		return (&Attack{Class: classHonest}).faultOf(err)
 	case inapplicable || attack.wants(err):
 		return ""
 	case attack.make != nil && csr.Decide(err).Verdict == csr.VerdictDeny:
@@ -216,33 +216,24 @@ func (a *Attack) wants(err error) bool {
 
 // faultOf returns the fault of a provider that answered the attack with err, or "".
 func (a *Attack) faultOf(err error) string {
-	switch fault := faultOf(a.Class, err); {
-	case a.mayRetry && err != nil && csr.Decide(err).Verdict == csr.VerdictRetry && !errors.Is(err, errPanicked) && !errors.Is(err, errChanged):
-		return ""
-	case fault == "" && err != nil && len(a.Want) > 0 && !a.wants(err):
-		return fmt.Sprintf("the attack was refused by %s, want %q", stoppedBy(err), a.Want)
-	case fault != "" && a.serving && a.Class == classHonest:
-		return fault + "; a provider for client certificates alone sets WorldOptions.ClientOnly"
-	default:
-		return fault
-	}
-}
-
-// faultOf returns the fault of a provider that answered a request of a class with err, or "".
-func faultOf(class string, err error) string {
 	verdict := csr.Decide(err).Verdict
 	switch {
 	case errors.Is(err, errPanicked), errors.Is(err, errChanged):
 		return err.Error()
-	case class == classHonest && err != nil:
+	case a.mayRetry && err != nil && verdict == csr.VerdictRetry:
+	case a.Class == classHonest && err != nil && a.serving:
+		return "an honest request was refused, by " + stoppedBy(err) + "; a provider for client certificates alone sets WorldOptions.ClientOnly"
+	case a.Class == classHonest && err != nil:
 		return "an honest request was refused, by " + stoppedBy(err)
-	case class == classHonest:
+	case a.Class == classHonest:
 	case err == nil || errors.Is(err, csr.ErrOtherSigner) && !errors.Is(err, csr.CheckSignerName) && !errors.Is(err, csr.Check("provider-unknown")): // this CA would not sign, but another one would
 		return "the attack got a certificate"
-	case class == classFailure && verdict != csr.VerdictRetry:
+	case a.Class == classFailure && verdict != csr.VerdictRetry:
 		return "the request was refused for good, although the inventory did not answer"
-	case class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
+	case a.Class != classFailure && verdict != csr.VerdictDeny && verdict != csr.VerdictIgnore:
 		return "the error is not a refusal: csr.Decide would retry the request"
+	case len(a.Want) > 0 && !a.wants(err):
+		return fmt.Sprintf("the attack was refused by %s, want %q", stoppedBy(err), a.Want)
 	}
 	return ""
 }
