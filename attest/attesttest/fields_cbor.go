@@ -46,19 +46,18 @@ func cborStrings(data []byte) (found []cborString, ok bool) {
 // cborHead reads the head of an item; its width is 0 if data has no whole head.
 func cborHead(data []byte) (major byte, n uint64, width int) {
 	major = data[0] >> 5
-	switch info := data[0] & 0x1f; {
-	case info < 24:
+	info := data[0] & 0x1f
+	if info < 24 {
 		return major, uint64(info), 1
-	case info == 24 && len(data) > 1:
-		return major, uint64(data[1]), 2
-	case info == 25 && len(data) > 2:
-		return major, uint64(binary.BigEndian.Uint16(data[1:])), 3
-	case info == 26 && len(data) > 4:
-		return major, uint64(binary.BigEndian.Uint32(data[1:])), 5
-	case info == 27 && len(data) > 8:
-		return major, binary.BigEndian.Uint64(data[1:]), 9
 	}
-	return major, 0, 0
+	width = 1 + 1<<(info-24) // with a number of 1, 2, 4 or 8 bytes
+	if info > 27 || width > len(data) {
+		return major, 0, 0
+	}
+	for _, b := range data[1:width] {
+		n = n<<8 | uint64(b)
+	}
+	return major, n, width
 }
 
 // appendCBORHead writes the shortest head of a string.
