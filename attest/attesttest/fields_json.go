@@ -9,10 +9,9 @@ import (
 )
 
 // jsonValue is a member of an object, or an element of an array: its value is data[from:to], and with
-// its name and the comma before it data[before:to].
+// the comma before it data[before:to]. The name of a member is data[name:nameEnd], in quotes.
 type jsonValue struct {
-	name             string // in quotes; "" in an array
-	before, from, to int
+	before, name, nameEnd, from, to int
 }
 
 // jsonValues returns the values of valid JSON, which is an object or an array.
@@ -22,10 +21,9 @@ func jsonValues(data []byte) (values []jsonValue) {
 	for err == nil && d.More() {
 		v := jsonValue{before: int(d.InputOffset())}
 		if open == json.Delim('{') {
-			var name json.Token
-			name, err = d.Token()
-			quoted, _ := json.Marshal(name)
-			v.name = string(quoted)
+			_, err = d.Token()
+			v.nameEnd = int(d.InputOffset())
+			v.name = v.before + bytes.IndexByte(data[v.before:], '"')
 		}
 		var raw json.RawMessage
 		if err == nil {
@@ -74,34 +72,26 @@ func (a *anatomy) respellJSON(data []byte, values []jsonValue, whole rebuild) {
 	open := bytes.IndexAny(data, "{[") + 1
 	a.respell("JSON with a space", whole(splice(data, open, open, []byte(" "))))
 	a.respell("JSON with a line break after it", whole(append(bytes.Clone(data), '\n')))
-	if len(values) == 0 || values[0].name == "" {
+	if len(values) == 0 || values[0].nameEnd == 0 {
 		return
 	}
-	first, last := values[0], values[len(values)-1]
-	member := func(name string, value []byte) []byte { return []byte(name + ":" + string(value)) }
+	last := values[len(values)-1]
 	var reversed [][]byte
 	for _, v := range values {
-		value := data[v.from:v.to]
-		reversed = append([][]byte{member(v.name, value)}, reversed...)
-		named := func(how, name string) {
-			if name != v.name {
-				a.respell(how, whole(splice(data, v.before, v.to, comma(v.before > first.before), member(name, value))))
+		name := data[v.name:v.nameEnd]
+		reversed = append([][]byte{data[v.name:v.to]}, reversed...)
+		named := func(how string, other []byte) {
+			if !bytes.Equal(other, name) {
+				a.respell(how, whole(splice(data, v.name, v.nameEnd, other)))
 			}
 		}
-		named("a JSON name in lower case", strings.ToLower(v.name))
-		named("a JSON name in upper case", strings.ToUpper(v.name))
-		named("a JSON name with an escape", `"`+string(escapeFirst([]byte(v.name[1:len(v.name)-1])))+`"`)
+		named("a JSON name in lower case", bytes.ToLower(name))
+		named("a JSON name in upper case", bytes.ToUpper(name))
+		named("a JSON name with an escape", splice(name, 1, len(name)-1, escapeFirst(name[1:len(name)-1])))
 	}
 	a.respell("JSON members in another order", whole(splice(data, open, last.to, bytes.Join(reversed, []byte(",")))))
 	a.respell("JSON with a member that does not belong to it", whole(splice(data, last.to, last.to, []byte(`,"zzz":0`))))
-	a.respell("JSON with a member twice", whole(splice(data, last.to, last.to, []byte(","), member(last.name, data[last.from:last.to]))))
-}
-
-func comma(there bool) []byte {
-	if there {
-		return []byte(",")
-	}
-	return nil
+	a.respell("JSON with a member twice", whole(splice(data, last.to, last.to, []byte(","), data[last.name:last.to])))
 }
 
 // escapeFirst writes the first character of the inside of a JSON string as an escape.
