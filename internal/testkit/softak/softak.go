@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/nodeattest/nodeattest/attest/tpm/statement"
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // The attributes of an attestation key, and of a key that lives in a TPM.
@@ -41,7 +42,7 @@ func PublicArea(key crypto.PublicKey, attributes statement.Attributes, scheme st
 			p.Exponent = uint32(k.E)
 		}
 	case *ecdsa.PublicKey:
-		point := must(k.Bytes())
+		point := testkit.Must(k.Bytes())
 		half := len(point) / 2
 		p.Type, p.KDF, p.X, p.Y = tpm2.TPMAlgECC, NoScheme, point[1:1+half], point[1+half:]
 		p.Curve = map[elliptic.Curve]tpm2.TPMECCCurve{elliptic.P256(): tpm2.TPMECCNistP256,
@@ -51,7 +52,7 @@ func PublicArea(key crypto.PublicKey, attributes statement.Attributes, scheme st
 }
 
 func reparsed(p *statement.Public) *statement.Public {
-	return must(statement.ParsePublic(must(p.Marshal())))
+	return testkit.Must(statement.ParsePublic(testkit.Must(p.Marshal())))
 }
 
 // Changed is a copy of p with one change.
@@ -74,14 +75,14 @@ func NewAK(private crypto.Signer, scheme statement.KeyScheme) *AK {
 
 // Sign signs with any scheme that fits the key. An ECDSA signature repeats: nothing random goes in.
 func (k *AK) Sign(scheme statement.KeyScheme, message []byte) *statement.Signature {
-	hash := must(scheme.Hash.Hash())
+	hash := testkit.Must(scheme.Hash.Hash())
 	h := hash.New()
 	h.Write(message)
 	var opts crypto.SignerOpts = hash
 	if scheme.Alg == tpm2.TPMAlgRSAPSS {
 		opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
 	}
-	out := must(k.Private.Sign(nil, h.Sum(nil), opts))
+	out := testkit.Must(k.Private.Sign(nil, h.Sum(nil), opts))
 	v := &statement.Signature{Alg: scheme.Alg, Hash: scheme.Hash}
 	if scheme.Alg != tpm2.TPMAlgECDSA {
 		v.RSA = out
@@ -95,18 +96,11 @@ func (k *AK) Sign(scheme statement.KeyScheme, message []byte) *statement.Signatu
 // Split takes the two numbers out of an ECDSA signature in DER.
 func Split(der []byte) (r, s *big.Int) {
 	var v struct{ R, S *big.Int }
-	must(asn1.Unmarshal(der, &v))
+	testkit.Must(asn1.Unmarshal(der, &v))
 	return v.R, v.S
 }
 
 // Primary is the Qualified Name of the key as a primary key of the endorsement hierarchy.
 func (k *AK) Primary() []byte {
 	return statement.QualifiedNameOfPrimary(tpm2.TPMRHEndorsement, k.Public.Name())
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
