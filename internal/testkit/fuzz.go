@@ -13,10 +13,7 @@ func BeginFuzz(f *testing.F) {
 	const name = "test.fuzzminimizetime"
 	given := false
 	flag.Visit(func(set *flag.Flag) { given = given || set.Name == name })
-	if given {
-		return
-	}
-	if err := flag.Set(name, "10x"); err != nil {
-		f.Fatal(err)
+	if !given {
+		NoError(f, flag.Set(name, "10x"))
 	}
 }

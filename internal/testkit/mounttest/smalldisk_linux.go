@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // SmallDisk is a small file system, for tests of full and read-only disks.
@@ -36,9 +38,7 @@ func (d *SmallDisk) Fill() {
 // Empty removes the file that Fill wrote.
 func (d *SmallDisk) Empty() {
 	d.t.Helper()
-	if err := os.Remove(d.Path("fill")); err != nil {
-		d.t.Fatal(err)
-	}
+	testkit.NoError(d.t, os.Remove(d.Path("fill")))
 }
 
 // ReadOnly makes the disk read-only, or writable again.
@@ -48,7 +48,5 @@ func (d *SmallDisk) ReadOnly(on bool) {
 	if on {
 		flags |= syscall.MS_RDONLY
 	}
-	if err := syscall.Mount("", d.dir, "", flags, ""); err != nil {
-		d.t.Fatal(err)
-	}
+	testkit.NoError(d.t, syscall.Mount("", d.dir, "", flags, ""))
 }
