@@ -1,6 +1,7 @@
 package tpmlab
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"testing"
@@ -8,8 +9,6 @@ import (
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
-
-	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
 // A BootEvent is a measurement of a boot: the digest of Measured, or of Data if that is empty. Type is that of
@@ -20,10 +19,13 @@ type BootEvent struct {
 	Data, Measured string
 }
 
+// noAction is the type of an event that extends no PCR: profile 1.06, 10.4.1.
+const noAction = 3
+
 // BootEvents are the measurements of a machine with UEFI into PCRs 0 to 7: section 3.3.4. Kernel is the
 // contents of the program that it starts.
 func BootEvents(secureBoot bool, kernel string) []BootEvent {
-	const noAction, separator, variable, application, authority, action = 3, 4, 0x80000001, 0x80000003, 0x800000e0, 0x80000007
+	const separator, variable, application, authority, action = 4, 0x80000001, 0x80000003, 0x800000e0, 0x80000007
 	const zeros, exit = "\x00\x00\x00\x00", "Exit Boot Services "
 	global, database := "\x61\xdf\xe4\x8b\xca\x93\xd2\x11\xaa\x0d\x00\xe0\x98\x03\x2b\x8c", "\xcb\xb2\x19\xd7\x3a\x3d\x96\x45\xa3\xbc\xda\xd0\x0e\x67\x65\x6f"
 	state := "\x00"
@@ -67,17 +69,12 @@ func hashList() string {
 }
 
 func (e *BootEvent) digest() []byte {
-	text := e.Measured
-	if text == "" {
-		text = e.Data
-	}
-	sum := sha256.Sum256([]byte(text))
+	sum := sha256.Sum256([]byte(cmp.Or(e.Measured, e.Data)))
 	return sum[:]
 }
 
 // EventLog writes events as firmware does, in the crypto-agile format of section 10.2 with digests of SHA-256.
 func EventLog(events []BootEvent) []byte {
-	const noAction = 3
 	le := binary.LittleEndian
 	id := append([]byte("Spec ID Event03\x00"), 0, 0, 0, 0, 0, 2, 0, 2, 1, 0, 0, 0)
 	id = append(le.AppendUint16(le.AppendUint16(id, uint16(tpm2.TPMAlgSHA256)), sha256.Size), 0)
@@ -97,14 +94,9 @@ func EventLog(events []BootEvent) []byte {
 func Boot(t testing.TB, tpm transport.TPM, events []BootEvent) []byte {
 	t.Helper()
 	for i := range events {
-		if events[i].Type == 3 { // which extends nothing
-			continue
+		if e := &events[i]; e.Type != noAction {
+			extend(t, tpm, tpm2.TPMHandle(e.PCR), e.digest())
 		}
-		_, err := tpm2.PCRExtend{
-			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(events[i].PCR), Auth: tpm2.PasswordAuth(nil)},
-			Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: events[i].digest()}}},
-		}.Execute(tpm)
-		testkit.NoError(t, err)
 	}
 	return EventLog(events)
 }

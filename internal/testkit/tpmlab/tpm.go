@@ -196,9 +196,14 @@ func ExtendedPCR() []byte {
 func ExtendPCR(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle) {
 	t.Helper()
 	sum := sha256.Sum256(nil)
+	extend(t, tpm, pcr, sum[:])
+}
+
+func extend(t testing.TB, tpm transport.TPM, pcr tpm2.TPMHandle, digest []byte) {
+	t.Helper()
 	_, err := tpm2.PCRExtend{
 		PCRHandle: tpm2.AuthHandle{Handle: pcr, Auth: tpm2.PasswordAuth(nil)},
-		Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: sum[:]}}},
+		Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: digest}}},
 	}.Execute(tpm)
 	testkit.NoError(t, err)
 }
