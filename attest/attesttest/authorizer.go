@@ -3,9 +3,6 @@ package attesttest
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"slices"
 	"testing"
@@ -125,7 +122,7 @@ func (y *authorizerTry) result(ctx context.Context) (r *attest.Result, err error
 	policy := &csr.Policy{ClusterIDs: []string{ClusterID}, SignerNames: []string{signer}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 		return &csr.Machine{Name: "machine-of-" + q.NodeName, UID: "uid-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 	}}
-	pkcs10 := must(csr.Create(csr.PurposeClient, must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), m.NodeName, csr.CreateOptions{ProviderID: y.claims}))
+	pkcs10 := must(csr.Create(csr.PurposeClient, newKey(), m.NodeName, csr.CreateOptions{ProviderID: y.claims}))
 	text := must((&csr.Bundle{Request: pkcs10, Provider: provider + "/v1", Data: []byte{0}}).Marshal())
 	spec := &csr.Spec{Request: text, SignerName: signer, Usages: csr.PurposeClient.Usages(false)}
 	by := csr.User{Username: csr.BootstrapUserPrefix + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
@@ -189,7 +186,7 @@ func (n *Node) prepareKey() {
 		return
 	}
 	if n.Key == nil {
-		n.Key = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+		n.Key = newKey()
 	}
 	n.Certified = must(tpmkey.SoftwareKey(n.Key))
 }

@@ -217,10 +217,13 @@ func (i *authority) Authorize(ctx context.Context, r *attest.Result) (*attest.Au
 	return a, nil
 }
 
+// newKey makes a key on P-256. An error is a failure.
+func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
+
 // newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error
 // is a failure.
 func newClusterCA(policy *csr.Policy, now func() time.Time) (*csr.CA, *x509.Certificate) {
-	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	key := newKey()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
 		NotBefore: now().AddDate(0, 0, -1), NotAfter: now().AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 		BasicConstraintsValid: true, IsCA: true}

@@ -3,9 +3,6 @@ package attesttest
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"net/netip"
 	"slices"
@@ -110,7 +107,7 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	}
 	w.client, w.serving = must(csr.PurposeClient.SignerName(w.options.Provider)), must(csr.PurposeServing.SignerName(w.options.Provider))
 	w.challenges = must(csr.SignerChallenge(w.options.Provider))
-	w.key, w.other = must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	w.key, w.other = newKey(), newKey()
 	w.ring, w.retired, w.later = attest.NewRingKey(w.now.Add(-time.Hour)), attest.NewRingKey(w.now.Add(-48*time.Hour)), attest.NewRingKey(w.now.Add(time.Hour))
 	w.retired.RetiredAt = w.now.Add(-time.Second)
 	w.known = machines()
