@@ -135,11 +135,7 @@ func (o *CertificateOptions) addNames(t *x509.Certificate, s *style) error {
 			}
 			t.Policies = append(t.Policies, id)
 		}
-		others, err := device.otherNames()
-		if err != nil {
-			return err
-		}
-		names = der.TPMNames{Others: others}
+		names = der.TPMNames{Others: device.otherNames()}
 	}
 	if o.OtherName != nil {
 		names.Others = append(names.Others, der.OtherName(*o.OtherName))

@@ -65,20 +65,17 @@ func DefaultDevice() *Device {
 }
 
 // otherNames returns HardwareModuleName (RFC 4108) and PermanentIdentifier (RFC 4043).
-func (d *Device) otherNames() ([]der.OtherName, error) {
+func (d *Device) otherNames() []der.OtherName {
 	hwType, _ := oid.TCGTPM20.ASN1()
-	module, err := asn1.Marshal(struct {
+	module, _ := asn1.Marshal(struct { // never fails
 		Type   asn1.ObjectIdentifier
 		Serial []byte
 	}{hwType, []byte(d.HardwareSerial)})
-	if err != nil {
-		return nil, err
-	}
 	digest := sha256.Sum256([]byte(d.HardwareSerial))
-	permanent, err := asn1.Marshal(struct {
+	permanent, _ := asn1.Marshal(struct { // never fails
 		Identifier string `asn1:"utf8"`
 	}{hex.EncodeToString(digest[:])})
-	return []der.OtherName{{Type: oid.HardwareModuleName, Value: module}, {Type: oid.PermanentIdentifier, Value: permanent}}, err
+	return []der.OtherName{{Type: oid.HardwareModuleName, Value: module}, {Type: oid.PermanentIdentifier, Value: permanent}}
 }
 
 // OtherName is an otherName in a SAN: an identity in any form.
