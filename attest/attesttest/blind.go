@@ -137,12 +137,11 @@ func (a *answerTemplate) tryByteChanges(document []byte, accepted func([]byte) b
 // which the two differ.
 func differences(was, is string) [][2]string {
 	out := [][2]string{{was, is}}
-	parts := func(s string) []string {
-		return strings.FieldsFunc(s, func(c rune) bool { return c == ':' || c == '/' })
-	}
-	for i, old := range parts(was) {
-		if with := parts(is); len(with) > i && with[i] != old {
-			out = append(out, [2]string{old, with[i]})
+	separates := func(c rune) bool { return c == ':' || c == '/' }
+	old, with := strings.FieldsFunc(was, separates), strings.FieldsFunc(is, separates)
+	for i := range min(len(old), len(with)) {
+		if old[i] != with[i] {
+			out = append(out, [2]string{old[i], with[i]})
 		}
 	}
 	return out

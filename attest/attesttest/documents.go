@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nodeattest/nodeattest/attest"
@@ -39,10 +40,12 @@ func (d *Documents) identity(ctx context.Context, machine string) attest.Identit
 	return id
 }
 
+// version returns the newest version of the kind's data format.
+func (d *Documents) version() int { return slices.Max(d.Kind.Describe().Versions) }
+
 // join makes the answer of an honest machine to the provider's own challenge.
 func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-	version := slices.Max(d.Kind.Describe().Versions)
-	attester := must(attest.NewAttester(must(document.NewProver(a.options.Provider, version, d.Source(applicant.Machine, a.Now())))))
+	attester := must(attest.NewAttester(must(document.NewProver(a.options.Provider, d.version(), d.Source(applicant.Machine, a.Now())))))
 	subject := attest.Subject{Request: applicant.Request, SignerName: applicant.Object.Spec.SignerName, ClusterID: ClusterID}
 	object := applicant.Object
 	object.Spec.Request = must(attester.Hello(ctx, subject)).Request
@@ -84,9 +87,14 @@ func (w *World) forge(ctx context.Context, a *Applicant) *forgery {
 		RequestHash: must(csr.ParsePKCS10(a.Request)).InfoHash}}
 }
 
+// format returns the provider's name with the newest version of its data format.
+func (f *forgery) format() string {
+	return f.w.options.Provider + "/v" + strconv.Itoa(f.w.options.Documents.version())
+}
+
 // rightValue returns the value that the document must cover.
 func (f *forgery) rightValue() []byte {
-	format, binding, secret := f.w.format(), must(f.challenge.Marshal()), f.secret
+	format, binding, secret := f.format(), must(f.challenge.Marshal()), f.secret
 	if secret == nil {
 		key := f.ring.Secret.Reveal()
 		secret = message.Secret(key[:], format, binding)
@@ -123,7 +131,7 @@ func (f *forgery) enclose(ctx context.Context, signed []byte) *csr.Bundle {
 		statements = f.statements(statements)
 	}
 	evidence := message.Bundle{Statements: statements}
-	return &csr.Bundle{Request: f.applicant.Request, Provider: f.w.format(), Data: must(evidence.Marshal())}
+	return &csr.Bundle{Request: f.applicant.Request, Provider: f.format(), Data: must(evidence.Marshal())}
 }
 
 // changed applies a function to a copy of b; nil changes nothing.

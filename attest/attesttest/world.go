@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -174,13 +173,4 @@ func (w *World) Member(nodeName, machine string) error {
 		return csr.ErrNoMachine
 	}
 	return nil
-}
-
-// format returns the provider's name with the newest version of its data format.
-func (w *World) format() string {
-	version := 1
-	if d := w.options.Documents; d != nil {
-		version = slices.Max(d.Kind.Describe().Versions)
-	}
-	return w.options.Provider + "/v" + strconv.Itoa(version)
 }
