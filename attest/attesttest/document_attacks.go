@@ -106,7 +106,7 @@ func signedAttacks() []Attack {
 		return document(name, what, func(f *forgery) { f.statements = change })
 	}
 	return []Attack{
-		document("document-forged", "An attacker signed the document with a key of its own.", func(f *forgery) { f.attacker = true }),
+		document("document-forged", "An attacker signed the document with a key of its own.", func(f *forgery) { f.source = f.w.options.Documents.Attacker }),
 		document("document-of-another-machine", "The document is machine-2's, the proof claims machine-1.", func(f *forgery) { f.machine = MachineTwo }),
 		document("proof-of-another-machine", "The document is machine-1's, the proof claims machine-2.", func(f *forgery) { f.claim = MachineTwo }),
 		document("answer-by-another-machine", "Machine-2 answers machine-1's challenge.", func(f *forgery) { f.claim, f.machine = MachineTwo, MachineTwo }),

@@ -67,24 +67,29 @@ type forgery struct {
 	secret    []byte // the challenge's; nil derives it from ring and challenge
 	filed     time.Time
 
-	claim, machine string                    // in the proof, and in the document
-	signed         time.Time                 // the document's time
-	attacker       bool                      // the document is signed with the attacker's key
-	value          func(right []byte) []byte // changes the value that the document covers
-	document       func([]byte) []byte       // changes the document
-	echo           func(*message.Binding)    // changes the Binding in the proof
-	statements     func([]message.Statement) []message.Statement
+	claim, machine string    // in the proof, and in the document
+	signed         time.Time // the document's time
+	source         func(machine string, at time.Time) document.Source
+
+	// These change nothing if the attack does not set them.
+	value      func(right []byte) []byte // that the document covers
+	document   func([]byte) []byte
+	echo       func(*message.Binding) // in the proof
+	statements func([]message.Statement) []message.Statement
 }
 
 // forge makes the answer of an honest machine.
 func (w *World) forge(ctx context.Context, a *Applicant) *forgery {
 	filed := w.answeredAt()
 	issued := filed.Add(-30 * time.Second)
-	return &forgery{w: w, applicant: a, ring: w.ring, filed: filed, claim: a.Machine, machine: a.Machine, signed: filed, challenge: message.Binding{
+	challenge := message.Binding{
 		KeyID: w.ring.ID, Road: message.RoadDocument, IssuedAt: issued.Unix(), NotAfter: issued.Add(message.DefaultWindow).Unix(),
 		ClusterID: ClusterID, SignerName: a.Object.Spec.SignerName, Requester: a.Object.User.Username,
 		MachineKey:  sha256.Sum256([]byte("nodeattest machine\x00" + w.options.Documents.identity(ctx, a.Machine))),
-		RequestHash: must(csr.ParsePKCS10(a.Request)).InfoHash}}
+		RequestHash: must(csr.ParsePKCS10(a.Request)).InfoHash}
+	return &forgery{w: w, applicant: a, ring: w.ring, challenge: challenge, filed: filed, claim: a.Machine, machine: a.Machine,
+		signed: filed, source: w.options.Documents.Source, value: bytes.Clone, document: bytes.Clone,
+		echo: func(*message.Binding) {}, statements: slices.Clone[[]message.Statement]}
 }
 
 // format returns the provider's name with the newest version of its data format.
@@ -104,40 +109,22 @@ func (f *forgery) rightValue() []byte {
 
 // sign has the platform sign a document about a machine.
 func (f *forgery) sign(ctx context.Context, machine string, value []byte) []byte {
-	source := f.w.options.Documents.Source
-	if f.attacker {
-		source = f.w.options.Documents.Attacker
-	}
-	return must(source(machine, f.signed).Document(ctx, value))
+	return must(f.source(machine, f.signed).Document(ctx, value))
 }
 
 // bundle returns the request with the evidence.
 func (f *forgery) bundle(ctx context.Context) *csr.Bundle {
-	document := f.sign(ctx, f.machine, changed(f.rightValue(), f.value))
-	return f.enclose(ctx, changed(document, f.document))
+	document := f.sign(ctx, f.machine, f.value(f.rightValue()))
+	return f.enclose(ctx, f.document(bytes.Clone(document)))
 }
 
 // enclose makes the evidence with a signed document in it.
 func (f *forgery) enclose(ctx context.Context, signed []byte) *csr.Bundle {
 	echo := f.challenge
-	if f.echo != nil {
-		f.echo(&echo)
-	}
+	f.echo(&echo)
 	proof := &document.Proof{Binding: must(echo.Marshal()), Machine: string(f.w.options.Documents.identity(ctx, f.claim))}
-	statements := []message.Statement{
+	evidence := message.Bundle{Statements: f.statements([]message.Statement{
 		{Type: oid.NodeAttestDocumentProof, Stmt: must(proof.Marshal())},
-		{Type: oid.NodeAttestDocument, Stmt: must(document.MarshalStatement(signed))}}
-	if f.statements != nil {
-		statements = f.statements(statements)
-	}
-	evidence := message.Bundle{Statements: statements}
+		{Type: oid.NodeAttestDocument, Stmt: must(document.MarshalStatement(signed))}})}
 	return &csr.Bundle{Request: f.applicant.Request, Provider: f.format(), Data: must(evidence.Marshal())}
-}
-
-// changed applies a function to a copy of b; nil changes nothing.
-func changed(b []byte, how func([]byte) []byte) []byte {
-	if how == nil {
-		return b
-	}
-	return how(bytes.Clone(b))
 }
