@@ -100,7 +100,7 @@ func (w *World) evidenceAttacks() []Attack {
 // filedAgain returns an honest request of the day before. The world's clock stays a day later.
 func filedAgain(ctx context.Context, a *attempt) (*csr.Request, error) {
 	request := must(requestOptions{challenged: true}.make(ctx, a))
-	a.advance(24 * time.Hour)
+	a.locked(func() { a.now = a.now.Add(24 * time.Hour) })
 	request.Metadata.CreationTimestamp = a.Now().Add(-time.Minute)
 	return request, nil
 }

@@ -121,11 +121,7 @@ func (a *answerTemplate) tryByteChanges(document []byte, accepted func([]byte) b
 	places := min(len(document), maxPlaces)
 	for n := range places {
 		i := n * len(document) / places
-		with := func(bit byte) []byte {
-			d := bytes.Clone(document)
-			d[i] ^= bit
-			return d
-		}
+		with := func(bit byte) []byte { return splice(document, i, i+1, []byte{document[i] ^ bit}) }
 		a.lastChange = fmt.Sprintf(", at byte %d of %d", i, len(document))
 		if accepted(with(1)) && accepted(with(4)) {
 			return

@@ -91,7 +91,7 @@ func splice(data []byte, from, to int, content ...[]byte) []byte {
 }
 
 func printable(data []byte) bool {
-	return utf8.Valid(data) && bytes.IndexFunc(data, func(c rune) bool { return c < ' ' && c != '\n' && c != '\r' && c != '\t' }) < 0
+	return utf8.Valid(data) && !bytes.ContainsFunc(data, func(c rune) bool { return c < ' ' && c != '\n' && c != '\r' && c != '\t' })
 }
 
 // derElement is one element among others: data[from:to].

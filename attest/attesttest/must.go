@@ -1,7 +1,5 @@
 package attesttest
 
-import "errors"
-
 // failure is the panic value of must, which caught turns into an error: a long setup of one-line steps
 // stops at its first error.
 type failure struct{ error }
@@ -21,7 +19,7 @@ func caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
 	case failure:
-		*err = errors.Join(*err, f)
+		*err = f
 	default:
 		panic(f)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -344,10 +343,7 @@ func (s *registryStep) issued(c *membership.Claim, lastEnd, now time.Time) *csr.
 	if s.set["ends"] != "" {
 		issued.NotAfter = now.Add(duration(s.set["ends"]))
 	}
-	credentialID := func(cert string) string {
-		digest := sha256.Sum256([]byte(cert))
-		return "X509SHA256=" + hex.EncodeToString(digest[:])
-	}
+	credentialID := func(cert string) string { return fmt.Sprintf("X509SHA256=%x", sha256.Sum256([]byte(cert))) }
 	if s.set["cert"] != "" {
 		issued.CredentialID, issued.NotBefore = credentialID(n), now
 	}

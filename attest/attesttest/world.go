@@ -152,8 +152,6 @@ func (w *World) Now() time.Time {
 	return w.now
 }
 
-func (w *World) advance(d time.Duration) { w.locked(func() { w.now = w.now.Add(d) }) }
-
 func (w *World) setDown(down bool) { w.locked(func() { w.down = down }) }
 
 // answeredAt returns the time at which answers are filed, half a minute after the challenge.
