@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -71,10 +70,9 @@ func (d *Device) otherNames() []der.OtherName {
 		Type   asn1.ObjectIdentifier
 		Serial []byte
 	}{hwType, []byte(d.HardwareSerial)})
-	digest := sha256.Sum256([]byte(d.HardwareSerial))
 	permanent, _ := asn1.Marshal(struct { // never fails
 		Identifier string `asn1:"utf8"`
-	}{hex.EncodeToString(digest[:])})
+	}{fmt.Sprintf("%x", sha256.Sum256([]byte(d.HardwareSerial)))})
 	return []der.OtherName{{Type: oid.HardwareModuleName, Value: module}, {Type: oid.PermanentIdentifier, Value: permanent}}
 }
 
