@@ -36,7 +36,7 @@ func (w *World) blindAttacks() []Attack {
 		}))
 	}
 	attacks = append(attacks, blind(noun+"-bytes-not-covered", "A byte of the "+noun+" was changed.", func(a *answerTemplate, accepted func([]byte) bool) {
-		a.tryByteChanges(a.sign(MachineOne, a.value), accepted)
+		a.tryByteChanges(a.document, accepted)
 	}), blind(noun+"-identity-replaced", "The "+noun+" is a stranger's, and in it the identity was replaced by machine-1's.", func(a *answerTemplate, accepted func([]byte) bool) {
 		document := a.sign(Stranger, a.value)
 		for _, d := range differences(a.identity(Stranger), a.identity(MachineOne)) {
@@ -50,6 +50,7 @@ func (w *World) blindAttacks() []Attack {
 
 // answerTemplate is machine-1's answer without the document.
 type answerTemplate struct {
+	document   []byte // that it had
 	value      []byte // the document must cover its first size bytes
 	size       int
 	identity   func(machine string) string
@@ -71,15 +72,16 @@ func (a *attempt) template(ctx context.Context) *answerTemplate {
 			return must(bundle, err)
 		}
 		bundle := prove(MachineOne)
-		return &answerTemplate{identity: func(machine string) string { return machine },
+		return &answerTemplate{document: bundle.Data, identity: func(machine string) string { return machine },
 			sign:    func(machine string, _ []byte) []byte { return prove(machine).Data },
 			request: func(evidence []byte) *csr.Request { bundle.Data = evidence; return applicant.filed(bundle) }}
 	}
 	f := a.forge(ctx, applicant)
-	b := &answerTemplate{value: f.rightValue(), identity: func(machine string) string { return string(d.identity(ctx, machine)) },
-		sign:    func(machine string, value []byte) []byte { return f.sign(ctx, machine, value) },
-		request: func(document []byte) *csr.Request { return applicant.filed(f.enclose(ctx, document)) }}
-	b.size = len(b.value)
+	value := f.rightValue()
+	b := &answerTemplate{document: f.sign(ctx, MachineOne, value), value: value, size: len(value),
+		identity: func(machine string) string { return string(d.identity(ctx, machine)) },
+		sign:     func(machine string, value []byte) []byte { return f.sign(ctx, machine, value) },
+		request:  func(document []byte) *csr.Request { return applicant.filed(f.enclose(ctx, document)) }}
 	for _, s := range d.Kind.Describe().Statements {
 		b.size = min(b.size, s.Size)
 	}

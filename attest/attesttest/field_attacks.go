@@ -13,12 +13,11 @@ const maxTries = 256
 func fieldAttacks(noun string) []Attack {
 	each := func(name, what string, change func(f field, other []byte, try func(how string, evidence []byte))) Attack {
 		return blind(noun+"-"+name, fmt.Sprintf(what, noun), func(a *answerTemplate, accepted func([]byte) bool) {
-			document := a.sign(MachineOne, a.value)
-			parts, others := takeApart(document), map[string][]byte{}
+			parts, others := takeApart(a.document), map[string][]byte{}
 			for _, f := range takeApart(a.sign(Stranger, a.value)).fields {
 				others[f.path] = f.content
 			}
-			tries, done := map[string]bool{string(document): true}, false
+			tries, done := map[string]bool{string(a.document): true}, false
 			for n, f := range parts.fields {
 				change(f, others[f.path], func(how string, changed []byte) {
 					if done || tries[string(changed)] || len(tries) > maxTries {
@@ -62,27 +61,24 @@ func fieldAttacks(noun string) []Attack {
 func wholeAttacks(noun string) []Attack {
 	return []Attack{
 		blind(noun+"-prefix", "The "+noun+" has only its first bytes.", func(a *answerTemplate, accepted func([]byte) bool) {
-			document := a.sign(MachineOne, a.value)
-			places := min(len(document), maxTries)
+			places := min(len(a.document), maxTries)
 			for n := range places {
-				i := max(n*len(document)/places, 1)
-				if a.lastChange = fmt.Sprintf(": the first %d of %d bytes", i, len(document)); accepted(document[:i]) {
+				i := max(n*len(a.document)/places, 1)
+				if a.lastChange = fmt.Sprintf(": the first %d of %d bytes", i, len(a.document)); accepted(a.document[:i]) {
 					return
 				}
 			}
 		}),
 		blind(noun+"-of-one-repeated-byte", "The "+noun+" has its length and one byte, repeated.", func(a *answerTemplate, accepted func([]byte) bool) {
-			document := a.sign(MachineOne, a.value)
 			for _, c := range []byte{0, 0xff, ' ', '0', 'A'} {
-				if a.lastChange = fmt.Sprintf(": 0x%02x", c); accepted(bytes.Repeat([]byte{c}, len(document))) {
+				if a.lastChange = fmt.Sprintf(": 0x%02x", c); accepted(bytes.Repeat([]byte{c}, len(a.document))) {
 					return
 				}
 			}
 		}),
 		blind(noun+"-in-another-encoding", "The "+noun+" says the same in another encoding, so that no list of the ones seen would know it again.", func(a *answerTemplate, accepted func([]byte) bool) {
-			document := a.sign(MachineOne, a.value)
-			for _, s := range takeApart(document).spellings {
-				if a.lastChange = ": " + s.how; !bytes.Equal(s.evidence, document) && accepted(s.evidence) {
+			for _, s := range takeApart(a.document).spellings {
+				if a.lastChange = ": " + s.how; !bytes.Equal(s.evidence, a.document) && accepted(s.evidence) {
 					return
 				}
 			}
