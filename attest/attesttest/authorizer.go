@@ -3,6 +3,7 @@ package attesttest
 import (
 	"cmp"
 	"context"
+	"crypto"
 	"errors"
 	"slices"
 	"testing"
@@ -40,11 +41,12 @@ func RunAuthorizer(t *testing.T, a attest.Authorizer, members ...membership.Memb
 
 // authorizerTry is one question to an authorizer.
 type authorizerTry struct {
-	name   string
-	member membership.Member // or another machine, or node
-	stage  attest.Stage
-	claims string // a provider ID that must not be granted
-	honest bool
+	name    string
+	member  membership.Member // or another machine, or node
+	stage   attest.Stage
+	claims  string // a provider ID that must not be granted
+	honest  bool
+	request crypto.Signer // the same in all tries
 }
 
 // claimedID is a provider ID that no member has.
@@ -54,10 +56,11 @@ func authorizerTries(members []membership.Member) (tries []authorizerTry, err er
 	if len(members) == 0 {
 		return nil, refusal.Config("members", "", "one or more")
 	}
+	key := newKey()
 	try := func(name string, m membership.Member, node string, honest bool) {
 		m.NodeName = node
 		for _, stage := range []attest.Stage{attest.StageHello, attest.StageAnswer} {
-			tries = append(tries, authorizerTry{name: name + "-at-" + stage.String() + "/" + m.NodeName, member: m, stage: stage, honest: honest})
+			tries = append(tries, authorizerTry{name: name + "-at-" + stage.String() + "/" + m.NodeName, member: m, stage: stage, honest: honest, request: key})
 		}
 	}
 	const unknown = "attesttest-unknown"
@@ -73,7 +76,7 @@ func authorizerTries(members []membership.Member) (tries []authorizerTry, err er
 		if n == 0 {
 			try("stranger-as-unknown-node", stranger, unknown, false)
 		}
-		tries = append(tries, authorizerTry{name: "provider-id-claimed/" + m.NodeName, member: m, stage: attest.StageAnswer, claims: claimedID})
+		tries = append(tries, authorizerTry{name: "provider-id-claimed/" + m.NodeName, member: m, stage: attest.StageAnswer, claims: claimedID, request: key})
 	}
 	return tries, nil
 }
@@ -122,7 +125,7 @@ func (y *authorizerTry) result(ctx context.Context) (r *attest.Result, err error
 	policy := &csr.Policy{ClusterIDs: []string{ClusterID}, SignerNames: []string{signer}, Machines: func(_ context.Context, q csr.Question) (*csr.Machine, error) {
 		return &csr.Machine{Name: "machine-of-" + q.NodeName, UID: "uid-of-" + q.NodeName, NodeName: q.NodeName, BootstrapReady: true}, nil
 	}}
-	pkcs10 := must(csr.Create(csr.PurposeClient, newKey(), m.NodeName, csr.CreateOptions{ProviderID: y.claims}))
+	pkcs10 := must(csr.Create(csr.PurposeClient, y.request, m.NodeName, csr.CreateOptions{ProviderID: y.claims}))
 	text := must((&csr.Bundle{Request: pkcs10, Provider: provider + "/v1", Data: []byte{0}}).Marshal())
 	spec := &csr.Spec{Request: text, SignerName: signer, Usages: csr.PurposeClient.Usages(false)}
 	by := csr.User{Username: csr.BootstrapUserPrefix + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}
