@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/fetch"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/recovered"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -86,12 +87,7 @@ func (n *Network) check() error {
 	return nil
 }
 
-func (n *Network) now() time.Time {
-	if n.Now != nil {
-		return n.Now()
-	}
-	return time.Now()
-}
+func (n *Network) now() time.Time { return wallclock.Or(n.Now)() }
 
 // roots returns the roots of info, with SystemRoots in place of the system's.
 func (n *Network) roots(info *ClusterInfo) (*x509.CertPool, error) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/internal/names"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -163,7 +164,7 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 	if err != nil {
 		return nil, err
 	}
-	now := clock(opts.Now)()
+	now := wallclock.Or(opts.Now)()
 	switch {
 	case cert.IsCA:
 		return nil, certificateError("a CA's certificate", "a node's", nil)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -96,14 +97,6 @@ type FreshObjects struct {
 	Now func() time.Time
 }
 
-// clock returns the clock to use: time.Now for nil.
-func clock(now func() time.Time) func() time.Time {
-	if now == nil {
-		return time.Now
-	}
-	return now
-}
-
 // Check returns [refusal.CheckConfig] for a configuration that cannot be used: no From, a
 // negative MaxStaleness, or none for Objects that are not [LiveObjects].
 func (f FreshObjects) Check() error {
@@ -130,7 +123,7 @@ func (f FreshObjects) Get(ctx context.Context, resource, namespace, name string)
 	if object.AsOf.IsZero() && !live(f.From) {
 		return nil, &Error{Check: checkStaleAnswer, Got: "an answer without its age", Want: "AsOf, or LiveObjects", Err: refusal.ErrRetry}
 	}
-	if err := object.checkAge(f.MaxStaleness, clock(f.Now)()); err != nil {
+	if err := object.checkAge(f.MaxStaleness, wallclock.Or(f.Now)()); err != nil {
 		return nil, err
 	}
 	return object, nil

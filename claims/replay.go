@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -85,7 +86,7 @@ func NewMemoryReplayCache(opts MemoryReplayOptions) (*MemoryReplayCache, error) 
 		return nil, refusal.Config("MaxEntries", strconv.Itoa(opts.MaxEntries), "a positive number, or 0 for the default")
 	}
 	return &MemoryReplayCache{
-		most: cmp.Or(opts.MaxEntries, defaultMaxReplayEntries), now: clock(opts.Now),
+		most: cmp.Or(opts.MaxEntries, defaultMaxReplayEntries), now: wallclock.Or(opts.Now),
 		entries: make(map[replayKey]int64), dropped: math.MinInt64, swept: math.MinInt64,
 	}, nil
 }

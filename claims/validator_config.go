@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/jws"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -119,7 +120,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	case !config.Node.isZero() && config.InsecureSkipObjects:
 		return nil, refusal.Config("Node", "with InsecureSkipObjects", "Objects that have Nodes")
 	}
-	config.Now = clock(config.Now)
+	config.Now = wallclock.Or(config.Now)
 	v := &Validator{}
 	if !config.InsecureSkipObjects {
 		fresh := FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/bootstraptoken"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 )
 
 // Options configure a [Cluster]. The zero value of each field is a sensible
@@ -77,10 +78,8 @@ func forTest(t testing.TB) func(*Cluster, error) *Cluster {
 
 // Open is [New] for use outside tests; the caller closes the cluster.
 func Open(opts Options) (*Cluster, error) {
+	opts.Now = wallclock.Or(opts.Now)
 	c := &Cluster{opts: opts}
-	if c.opts.Now == nil {
-		c.opts.Now = time.Now
-	}
 	c.Intercept(nil)
 	c.server = httptest.NewUnstartedServer(http.HandlerFunc(c.serveHTTP))
 	c.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients that hang up on impostors

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nodeattest/nodeattest/claims"
+	"github.com/nodeattest/nodeattest/internal/wallclock"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -66,10 +67,7 @@ func New(t testing.TB, opts Options) *Cluster {
 // Open is [New] for use outside tests. There is nothing to close. A Key that cannot sign gives an
 // error of [jws.NewSigner].
 func Open(opts Options) (*Cluster, error) {
-	opts.Issuer = cmp.Or(opts.Issuer, defaultIssuer)
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
+	opts.Issuer, opts.Now = cmp.Or(opts.Issuer, defaultIssuer), wallclock.Or(opts.Now)
 	c := &Cluster{opts: opts, current: newState(), faults: map[string]fault{}, cas: x509.NewCertPool()}
 	if err := c.sign(opts.Key, opts.SignerOptions); err != nil {
 		return nil, err
