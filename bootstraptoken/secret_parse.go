@@ -65,7 +65,7 @@ const (
 //
 // ParseSecretUnchecked is stricter than any of Kubernetes' readers, which differ: they all read an
 // accepted Secret in the same way.
-func ParseSecretUnchecked(o *Object) (*Secret, error) { return decode(o, nil) }
+func ParseSecretUnchecked(o *Object) (*Secret, error) { return decode(o, Usages{}, time.Time{}) }
 
 // ParseSecretFor reads a token Secret as [ParseSecretUnchecked] does and checks whether the
 // token may be used now for what wanted names: every usage that is set must be allowed. The
@@ -79,28 +79,23 @@ func ParseSecretFor(o *Object, wanted Usages, now time.Time) (*Secret, error) {
 	if now.IsZero() {
 		return nil, errClock()
 	}
-	return decode(o, &use{wanted, now})
+	return decode(o, wanted, now)
 }
 
-// use is the requested usages of a token, and the time.
-type use struct {
-	wanted Usages
-	now    time.Time
-}
-
-func decode(o *Object, u *use) (*Secret, error) {
+// decode reads a Secret for the wanted usages at now; without any, the expiration is not compared.
+func decode(o *Object, wanted Usages, now time.Time) (*Secret, error) {
 	id, err := checkObject(o)
 	if err != nil {
 		return nil, err
 	}
-	r := secretReader{id: id, data: o.Data.Reveal(), use: u}
+	r := secretReader{id: id, data: o.Data.Reveal(), wanted: wanted, now: now, s: new(Secret)}
 	for _, read := range []func() error{r.token, r.expiration, r.usages, r.groups, r.description, r.unknown} {
 		if err := read(); err != nil {
 			return nil, err
 		}
 	}
 	r.s.Labels, r.s.Annotations = o.Labels, o.Annotations
-	return &r.s, nil
+	return r.s, nil
 }
 
 // checkObject checks all but the data, and returns the ID in the name.
@@ -141,10 +136,11 @@ func checkDataSize(d map[string][]byte) error {
 
 // A secretReader reads a Secret from its data, one key after the other.
 type secretReader struct {
-	id   string // in the name
-	data map[string][]byte
-	use  *use // nil for none
-	s    Secret
+	id     string // in the name
+	data   map[string][]byte
+	wanted Usages
+	now    time.Time
+	s      *Secret
 }
 
 func (r *secretReader) token() (err error) {
@@ -163,8 +159,8 @@ func (r *secretReader) expiration() (err error) {
 	if r.s.Expiration, err = decodeExpiration(r.data); err != nil {
 		return err
 	}
-	if r.use != nil && r.s.Expired(r.use.now) {
-		return &Error{Check: checkExpired, Got: r.use.now.UTC().Format(time.RFC3339Nano), Want: "a time before " + r.s.Expiration.UTC().Format(time.RFC3339Nano)}
+	if r.wanted != (Usages{}) && r.s.Expired(r.now) {
+		return &Error{Check: checkExpired, Got: r.now.UTC().Format(time.RFC3339Nano), Want: "a time before " + r.s.Expiration.UTC().Format(time.RFC3339Nano)}
 	}
 	return nil
 }
@@ -199,10 +195,7 @@ func (r *secretReader) usages() error {
 			return &Error{Check: checkUsage, Got: u.key + ": " + describe(text), Want: `"true" or "false"`}
 		}
 	}
-	if r.use == nil {
-		return nil
-	}
-	for i, wanted := range r.use.wanted.fields() {
+	for i, wanted := range r.wanted.fields() {
 		if *wanted.allowed && !*fields[i].allowed {
 			return &Error{Check: checkUsage, Got: "a token without " + wanted.key, Want: wanted.key + `: "true"`}
 		}
