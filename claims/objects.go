@@ -120,26 +120,16 @@ func (f FreshObjects) Get(ctx context.Context, resource, namespace, name string)
 	if err != nil || object == nil {
 		return nil, err
 	}
-	if object.AsOf.IsZero() && !live(f.From) {
+	undated, now := object.AsOf.IsZero(), wallclock.Or(f.Now)()
+	// The monotonic clock stands still while a machine sleeps: the longer of two ages counts.
+	age := max(now.Sub(object.AsOf), now.Round(0).Sub(object.AsOf.Round(0)))
+	switch {
+	case undated && !live(f.From):
 		return nil, &Error{Check: checkStaleAnswer, Got: "an answer without its age", Want: "AsOf, or LiveObjects", Err: refusal.ErrRetry}
-	}
-	if err := object.checkAge(f.MaxStaleness, wallclock.Or(f.Now)()); err != nil {
-		return nil, err
+	case !undated && (age < 0 || age > f.MaxStaleness):
+		return nil, &Error{Check: checkStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + f.MaxStaleness.String(), Err: refusal.ErrRetry}
 	}
 	return object, nil
-}
-
-// checkAge refuses an answer that is older than most, or from a time after now, with
-// "stale-answer" and [refusal.ErrRetry]. One without AsOf counts as current.
-func (o *Object) checkAge(most time.Duration, now time.Time) error {
-	if o.AsOf.IsZero() {
-		return nil
-	}
-	// The monotonic clock stands still while a machine sleeps: the longer of two ages counts.
-	if age := max(now.Sub(o.AsOf), now.Round(0).Sub(o.AsOf.Round(0))); age < 0 || age > most {
-		return &Error{Check: checkStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + most.String(), Err: refusal.ErrRetry}
-	}
-	return nil
 }
 
 // MemoryObjects is an [Objects] that is filled by hand, for tests and examples. Its contents

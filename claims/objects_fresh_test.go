@@ -104,10 +104,14 @@ func TestAgeAsleep(t *testing.T) {
 	slept, back := now.Add(time.Hour), now
 	(*[2]int64)(unsafe.Pointer(&slept))[1] -= int64(time.Hour) // where package time keeps the monotonic reading
 	(*[2]int64)(unsafe.Pointer(&back))[1] += int64(time.Hour)
-	o := &Object{AsOf: now}
+	var objects MemoryObjects
+	objects.Put("secrets", Object{Name: "secret", AsOf: now})
 	for name, then := range map[string]time.Time{"slept": slept, "set back": back} {
-		wantCheck(t, o.checkAge(time.Hour-1, then), checkStaleAnswer)
-		if err := o.checkAge(time.Hour, then); err != nil {
+		fresh := FreshObjects{From: &objects, MaxStaleness: time.Hour - 1, Now: func() time.Time { return then }}
+		_, err := fresh.Get(t.Context(), "secrets", "", "secret")
+		wantCheck(t, err, checkStaleAnswer)
+		fresh.MaxStaleness = time.Hour
+		if _, err := fresh.Get(t.Context(), "secrets", "", "secret"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
