@@ -180,16 +180,13 @@ func (c NodeCheck) compare(ctx context.Context, claim *Ref, node *AttestedNode, 
 // checkNode compares the UIDs of claim, Node and attestation.
 func checkNode(claim *Ref, node *AttestedNode, object *Object, now time.Time) error {
 	switch {
-	case object.UID == claim.UID:
-	case node.UID == object.UID:
+	case claim.UID != object.UID && node.UID == object.UID:
 		return &Error{Check: checkNodeClaimUID, Got: "a token of Node UID " + refusal.Text(claim.UID), Want: refusal.Text(object.UID)}
-	default:
+	case claim.UID != object.UID:
 		return &Error{Check: checkNodeUID, Got: "Node UID " + refusal.Text(object.UID), Want: refusal.Text(claim.UID)}
-	}
-	if node.UID != "" && node.UID != claim.UID {
+	case node.UID != "" && node.UID != claim.UID:
 		return &Error{Check: checkAttestedUID, Got: "a machine attested for Node UID " + refusal.Text(node.UID), Want: refusal.Text(claim.UID)}
-	}
-	if object.Deleted != nil && object.Deleted.Before(now) {
+	case object.Deleted != nil && object.Deleted.Before(now):
 		return &Error{Check: checkNodeDeleted, Got: "Node " + refusal.Text(claim.Name) + ", which is being deleted", Want: "one that is not"}
 	}
 	return nil
@@ -198,24 +195,20 @@ func checkNode(claim *Ref, node *AttestedNode, object *Object, now time.Time) er
 // compareMachine compares the attested machine with the registered one and records the
 // resulting facts.
 func (f *NodeFacts) compareMachine(node *AttestedNode) error {
-	for _, of := range [...]struct {
-		what                 string
-		attested, registered string
-		fact                 Facts
-		check                Check
-	}{
-		{"machine ", node.Machine, f.Machine.Identity, FactRegisteredMachine, checkRegisteredMachine},
-		{"machine UID ", node.MachineUID, f.Machine.UID, FactRegisteredMachineUID, checkRegisteredMachineUID},
-	} {
+	compare := func(what, attested, registered string, fact Facts, check Check) error {
 		switch {
-		case of.attested == "" || of.registered == "":
-		case of.attested != of.registered:
-			return &Error{Check: of.check, Got: of.what + refusal.Text(of.attested), Want: refusal.Text(of.registered)}
+		case attested == "" || registered == "":
+		case attested != registered:
+			return check.Refuse(what+refusal.Text(attested), refusal.Text(registered))
 		default:
-			f.Facts |= of.fact
+			f.Facts |= fact
 		}
+		return nil
 	}
-	return nil
+	return cmp.Or(
+		compare("machine ", node.Machine, f.Machine.Identity, FactRegisteredMachine, checkRegisteredMachine),
+		compare("machine UID ", node.MachineUID, f.Machine.UID, FactRegisteredMachineUID, checkRegisteredMachineUID),
+	)
 }
 
 // compareProviderID does the same for the provider IDs of Node, certificate and registry.
