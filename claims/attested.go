@@ -7,8 +7,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,7 +158,7 @@ type NodeCertificateOptions struct {
 // caller has verified.
 func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if cert == nil {
-		return nil, certificateError("no certificate", "a node's", nil)
+		return nil, checkNodeCertificate.Refuse("no certificate", "a node's")
 	}
 	name, err := nodeOf(cert)
 	if err != nil {
@@ -167,18 +167,18 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 	now := wallclock.Or(opts.Now)()
 	switch {
 	case cert.IsCA:
-		return nil, certificateError("a CA's certificate", "a node's", nil)
+		return nil, checkNodeCertificate.Refuse("a CA's certificate", "a node's")
 	case now.Before(cert.NotBefore) || now.After(cert.NotAfter):
-		return nil, certificateError("a certificate valid from "+cert.NotBefore.UTC().Format(time.RFC3339)+" to "+cert.NotAfter.UTC().Format(time.RFC3339),
-			"one valid at "+now.UTC().Format(time.RFC3339), nil)
+		return nil, checkNodeCertificate.Refuse("a certificate valid from "+cert.NotBefore.UTC().Format(time.RFC3339)+" to "+cert.NotAfter.UTC().Format(time.RFC3339),
+			"one valid at "+now.UTC().Format(time.RFC3339))
 	case !slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth):
-		return nil, certificateError("a certificate without the usage client authentication", "one with it", nil)
+		return nil, checkNodeCertificate.Refuse("a certificate without the usage client authentication", "one with it")
 	case slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return oid.SubjectAltName.Equal(e.Id) }):
-		return nil, certificateError("subject alternative names", "none", nil)
+		return nil, checkNodeCertificate.Refuse("subject alternative names", "none")
 	}
 	id, err := oid.ParseProviderID(cert.Extensions)
 	if err != nil && (opts.RequireProviderID || !errors.Is(err, oid.CheckProviderIDMissing)) {
-		return nil, certificateError("a missing or malformed provider ID", "a provider ID", err)
+		return nil, &Error{Check: checkNodeCertificate, Got: "a missing or malformed provider ID", Want: "a provider ID", Err: err}
 	}
 	return &AttestedNode{Name: name, ProviderID: id}, nil
 }
@@ -205,16 +205,12 @@ func attestedNodeFromCertificate(cert *x509.Certificate, opts NodeCertificateOpt
 // that it passes on with x509.Certificate.Verify, and pass the chains as VerifiedChains.
 func AttestedNodeFromTLS(state *tls.ConnectionState, opts NodeCertificateOptions) (*AttestedNode, error) {
 	if state == nil || len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
-		return nil, certificateError("a connection without a verified client certificate", "one", nil)
+		return nil, checkNodeCertificate.Refuse("a connection without a verified client certificate", "one")
 	}
 	if state.DidResume {
-		return nil, certificateError("a TLS session that was resumed, without the certificate's key", "a full handshake, with a server that makes no session tickets", nil)
+		return nil, checkNodeCertificate.Refuse("a TLS session that was resumed, without the certificate's key", "a full handshake, with a server that makes no session tickets")
 	}
 	return attestedNodeFromCertificate(state.VerifiedChains[0][0], opts)
-}
-
-func certificateError(got, want string, err error) error {
-	return &Error{Check: checkNodeCertificate, Got: got, Want: want, Err: err}
 }
 
 // nodeOf returns the node's name from a subject that says nothing else.
@@ -228,11 +224,11 @@ func nodeOf(cert *x509.Certificate) (string, error) {
 		}
 	}
 	if organizations != 1 || len(cert.Subject.Names) != 2 {
-		return "", certificateError("subject "+strconv.Quote(refusal.Text(cert.Subject.String())), "one common name and the organization "+nodeOrganization, nil)
+		return "", checkNodeCertificate.Refuse("subject "+strconv.Quote(refusal.Text(cert.Subject.String())), "one common name and the organization "+nodeOrganization)
 	}
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeCommonNamePrefix)
 	if !ok || !names.ValidNode(name) {
-		return "", certificateError("common name "+strconv.Quote(refusal.Text(cert.Subject.CommonName)), nodeCommonNamePrefix+"<name>", nil)
+		return "", checkNodeCertificate.Refuse("common name "+strconv.Quote(refusal.Text(cert.Subject.CommonName)), nodeCommonNamePrefix+"<name>")
 	}
 	return name, nil
 }
@@ -268,18 +264,18 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 		return nil, err
 	}
 	if record == nil {
-		return nil, certificateError("a certificate without a record", "one that was issued through attestation", nil)
+		return nil, checkNodeCertificate.Refuse("a certificate without a record", "one that was issued through attestation")
 	}
 	same, got, want := oid.SameProviderID(record.ProviderID, cmp.Or(node.ProviderID, record.ProviderID))
 	switch id := credentialID(cert); {
 	case record.CredentialID != id:
-		return nil, certificateError("a record of credential ID "+refusal.OrNothing(refusal.Text(record.CredentialID)), id, nil)
+		return nil, checkNodeCertificate.Refuse("a record of credential ID "+refusal.OrNothing(refusal.Text(record.CredentialID)), id)
 	case record.NodeName != node.Name:
-		return nil, certificateError("a record of node "+refusal.OrNothing(refusal.Text(record.NodeName)), node.Name, nil)
+		return nil, checkNodeCertificate.Refuse("a record of node "+refusal.OrNothing(refusal.Text(record.NodeName)), node.Name)
 	case !same:
-		return nil, certificateError("a record of provider ID "+got, want, nil)
+		return nil, checkNodeCertificate.Refuse("a record of provider ID "+got, want)
 	case record.Machine == "":
-		return nil, certificateError("a record without a machine", "one of a machine that was verified", nil)
+		return nil, checkNodeCertificate.Refuse("a record without a machine", "one of a machine that was verified")
 	}
 	node.UID, node.Machine, node.MachineUID, node.ProviderID = record.NodeUID, record.Machine, record.MachineUID, record.ProviderID
 	return node, nil
@@ -288,6 +284,5 @@ func AttestedNodeFromRecord(cert *x509.Certificate, record *CertificateRecord, o
 // credentialID returns kube-apiserver's name for a client certificate (k8s.io/apiserver,
 // authentication/request/x509).
 func credentialID(cert *x509.Certificate) string {
-	digest := sha256.Sum256(cert.Raw)
-	return "X509SHA256=" + hex.EncodeToString(digest[:])
+	return fmt.Sprintf("X509SHA256=%x", sha256.Sum256(cert.Raw))
 }

@@ -154,7 +154,8 @@ func (h *Handler) node(ctx context.Context, state *tls.ConnectionState) (*Attest
 	record, err := h.opts.FindRecord(ctx, node.Name, credentialID(cert))
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return nil, certificateError("a certificate without a record", "one that was issued through attestation", err)
+		return nil, &Error{Check: checkNodeCertificate, Got: "a certificate without a record",
+			Want: "one that was issued through attestation", Err: err}
 	case err != nil || record == nil:
 		return nil, retry("the certificate's record", err)
 	}

@@ -127,7 +127,8 @@ func (f FreshObjects) Get(ctx context.Context, resource, namespace, name string)
 	case undated && !live(f.From):
 		return nil, &Error{Check: checkStaleAnswer, Got: "an answer without its age", Want: "AsOf, or LiveObjects", Err: refusal.ErrRetry}
 	case !undated && (age < 0 || age > f.MaxStaleness):
-		return nil, &Error{Check: checkStaleAnswer, Got: "an answer that is " + age.String() + " old", Want: "0s to " + f.MaxStaleness.String(), Err: refusal.ErrRetry}
+		return nil, &Error{Check: checkStaleAnswer, Got: "an answer that is " + age.String() + " old",
+			Want: "0s to " + f.MaxStaleness.String(), Err: refusal.ErrRetry}
 	}
 	return object, nil
 }
