@@ -143,9 +143,6 @@ type binding struct {
 	ref      *Ref
 }
 
-// firstWebhook is where webhook configurations begin among the bindings.
-const firstWebhook = 4
-
 // bindings returns the references to objects, one for each resource.
 func (k *Private) bindings() [6]binding {
 	return [...]binding{

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodeattest/nodeattest/claims/internal/alive"
 	"github.com/nodeattest/nodeattest/jws"
 )
 
@@ -66,25 +67,24 @@ func (r *Result) Groups() []string {
 // is bound to a webhook configuration, has as many as were attested.
 func (r *Result) Extra() map[string][]string {
 	k := &r.Claims.Kubernetes
-	pod, node := cmp.Or(k.Pod, &Ref{}), cmp.Or(k.Node, &Ref{})
-	extra, hooks := map[string][]string{}, k.bindings()
+	extra := map[string][]string{}
 	set := func(key, value string, there bool) {
 		if there && value != "" {
 			extra[extraPrefix+key] = []string{value}
 		}
 	}
-	set("pod-name", pod.Name, pod.UID != "")
-	set("pod-uid", pod.UID, pod.Name != "")
 	set("credential-id", r.Claims.CredentialID(), true)
-	set("node-name", node.Name, true)
-	set("node-uid", node.UID, node.Name != "")
-	for _, hook := range hooks[firstWebhook:] {
-		ref, key := cmp.Or(hook.ref, &Ref{}), strings.TrimSuffix(hook.resource.Plural, "s")
-		set(key+"-name", ref.Name, ref.UID != "")
-		set(key+"-uid", ref.UID, ref.Name != "")
-		if hook.ref != nil && k.Attestations != nil && len(k.Attestations.AdmissionReviewAPIGroups) > 0 {
-			extra[extraAPIGroups] = slices.Clone(k.Attestations.AdmissionReviewAPIGroups)
+	for _, bound := range k.bindings() {
+		if bound.ref == nil || bound.resource == alive.ServiceAccount || bound.resource == alive.Secret {
+			continue
 		}
+		key := strings.TrimSuffix(bound.resource.Plural, "s")
+		set(key+"-name", bound.ref.Name, bound.ref.UID != "" || bound.resource == alive.Node)
+		set(key+"-uid", bound.ref.UID, bound.ref.Name != "")
+	}
+	hook := cmp.Or(k.ValidatingWebhookConfiguration, k.MutatingWebhookConfiguration)
+	if hook != nil && k.Attestations != nil && len(k.Attestations.AdmissionReviewAPIGroups) > 0 {
+		extra[extraAPIGroups] = slices.Clone(k.Attestations.AdmissionReviewAPIGroups)
 	}
 	if len(extra) == 0 {
 		return nil

@@ -67,9 +67,7 @@ func (v *Validator) checkReview(ctx context.Context, token string, r *Result) er
 	}
 	review, err := v.config.Review(ctx, token, slices.Clone(v.config.Audiences))
 	switch {
-	case errors.Is(err, refusal.ErrRetry):
-		return retry("TokenReview", err)
-	case errors.Is(err, CheckReview):
+	case errors.Is(err, CheckReview) && !errors.Is(err, refusal.ErrRetry):
 		return &Error{Check: CheckReview, Got: "a token that the API server does not authenticate", Want: "one that it does", Err: err}
 	case err != nil || review == nil:
 		return retry("TokenReview", err)
