@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"sync"
@@ -44,7 +45,7 @@ type Options struct {
 // and records of the certificates that attested nodes got. It is safe for concurrent use.
 type Cluster struct {
 	opts Options
-	ca   *authority // of attested nodes
+	ca   *tls.Certificate // of attested nodes, the Leaf and its key
 
 	mu      sync.Mutex
 	shift   time.Duration // of the clock
@@ -76,7 +77,7 @@ func Open(opts Options) (*Cluster, error) {
 	if c.ca, err = newAuthority(c.now()); err != nil {
 		return nil, err
 	}
-	c.cas.AddCert(c.ca.cert)
+	c.cas.AddCert(c.ca.Leaf)
 	return c, nil
 }
 

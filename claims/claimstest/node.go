@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -81,9 +80,8 @@ func (c *Cluster) AddNode(n Node) (*Node, error) {
 
 // certify fills in a node that attested to this cluster.
 func (c *Cluster) certify(n *Node) error {
-	digest := sha256.Sum256([]byte(newUID())) // of no EK
-	n.ProviderID, n.CA = cmp.Or(n.ProviderID, "claimstest://"+n.Name), c.ca.cert
-	n.Machine = cmp.Or(n.Machine, "ek:sha256:"+hex.EncodeToString(digest[:]))
+	n.ProviderID, n.CA = cmp.Or(n.ProviderID, "claimstest://"+n.Name), c.ca.Leaf
+	n.Machine = cmp.Or(n.Machine, fmt.Sprintf("ek:sha256:%x", sha256.Sum256([]byte(newUID())))) // of no EK
 	providerID, err := oid.ProviderIDExtension(n.ProviderID)
 	if err != nil {
 		return err
@@ -97,24 +95,18 @@ func (c *Cluster) certify(n *Node) error {
 		Subject:   pkix.Name{CommonName: "system:node:" + n.Name, Organization: []string{"system:nodes"}},
 		NotBefore: now.Add(-time.Minute), NotAfter: now.Add(certificateLifetime), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, ExtraExtensions: []pkix.Extension{providerID},
-	}, c.ca.cert, key.Public(), c.ca.key)
+	}, c.ca.Leaf, key.Public(), c.ca.PrivateKey)
 	if err != nil {
 		return err
 	}
-	digest = sha256.Sum256(der)
 	n.Certificate = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-	n.Record = &claims.CertificateRecord{CredentialID: "X509SHA256=" + hex.EncodeToString(digest[:]),
+	n.Record = &claims.CertificateRecord{CredentialID: fmt.Sprintf("X509SHA256=%x", sha256.Sum256(der)),
 		NodeName: n.Name, NodeUID: newUID(), Machine: n.Machine, MachineUID: newUID(), ProviderID: n.ProviderID}
 	return nil
 }
 
-// authority is a CA that signs for attested nodes.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(now time.Time) (*authority, error) {
+// newAuthority makes a CA that signs for attested nodes.
+func newAuthority(now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -127,7 +119,7 @@ func newAuthority(now time.Time) (*authority, error) {
 		return nil, err
 	}
 	cert, err := x509.ParseCertificate(der)
-	return &authority{cert, key}, err
+	return &tls.Certificate{Leaf: cert, PrivateKey: key}, err
 }
 
 // Client returns a client that sends each request to a server of [httptest] from this node: over a

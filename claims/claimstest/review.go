@@ -48,13 +48,6 @@ func (c *Cluster) Review(ctx context.Context, token string, audiences []string) 
 // frozen are the keys and objects of a state that does not change.
 type frozen struct{ *state }
 
-// snapshot returns the state as it is, without faults.
-func (c *Cluster) snapshot() *state {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.current.clone()
-}
-
 // ReadsLive implements claims.LiveObjects.
 func (frozen) ReadsLive() {}
 

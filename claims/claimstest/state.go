@@ -162,7 +162,10 @@ func (c *Cluster) Break(resource string, kind Fault) {
 // read calls look with the state that answers for a resource come from, and returns the time of
 // that state if it is old.
 func (c *Cluster) read(ctx context.Context, resource string, look func(*state)) (since time.Time, err error) {
-	switch f := c.fault(resource); f.kind {
+	c.mu.Lock()
+	f := c.faults[resource] // zero for an intact one
+	c.mu.Unlock()
+	switch f.kind {
 	case Fail:
 		return time.Time{}, refusal.Retry(fmt.Errorf("claimstest: reading %s failed, as Fail asks", resource))
 	case Hang:
@@ -176,11 +179,4 @@ func (c *Cluster) read(ctx context.Context, resource string, look func(*state)) 
 	defer c.mu.Unlock()
 	look(&c.current)
 	return time.Time{}, nil
-}
-
-// fault returns the fault of a resource; zero for an intact one.
-func (c *Cluster) fault(resource string) fault {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.faults[resource]
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/apiserver"
+	"github.com/nodeattest/nodeattest/jws"
 )
 
 // webhookLifetime is the longest lifetime of a token for an admission webhook, and its default.
@@ -42,10 +43,7 @@ type TokenOptions struct {
 // A refusal is an [*apiserver.StatusError]: of an object that does not exist, a pod of another
 // service account, a lifetime that is not allowed. ctx ends a call of a key that hangs.
 func (c *Cluster) Token(ctx context.Context, namespace, account string, opts TokenOptions) (string, error) {
-	c.mu.Lock()
-	signer := c.signer
-	c.mu.Unlock()
-	from := frozen{c.snapshot()}
+	signer, from := c.snapshot()
 	issuer, err := apiserver.NewIssuer(apiserver.IssuerConfig{
 		Issuer: c.Issuer(), APIAudiences: []string{c.Issuer()}, Signer: signer, Objects: from, Now: c.now,
 	})
@@ -79,6 +77,13 @@ func (c *Cluster) Token(ctx context.Context, namespace, account string, opts Tok
 		return "", err
 	}
 	return signature.Token(payload), nil
+}
+
+// snapshot returns the signer, and the objects without faults.
+func (c *Cluster) snapshot() (jws.Signer, frozen) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.signer, frozen{c.current.clone()}
 }
 
 // request returns the TokenRequest.
