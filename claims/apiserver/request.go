@@ -217,9 +217,5 @@ func internal(message string, cause error) *StatusError {
 	}
 }
 
-func qualified(group, kind string) string {
-	if group == "" {
-		return kind
-	}
-	return kind + "." + group
-}
+// qualified returns kind.group, or the kind alone in the core group.
+func qualified(group, kind string) string { return strings.TrimSuffix(kind+"."+group, ".") }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -169,8 +170,6 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 		return nil, refuse("invalid signature, no keys found",
 			&refusal.Error{Check: claims.CheckNoKey, Got: "key ID " + refusal.OrNothing(refusal.Text(t.keyID)), Want: "one of the key set", Err: err})
 	}
-	// go-jose says the same for every key and every fault.
-	const message = "go-jose/go-jose: error in cryptographic primitive"
 	reason := &refusal.Error{Check: claims.CheckSignature, Got: "no signature of a known key", Want: "one", Err: t.err}
 	for _, key := range keys {
 		if t.parsed == nil {
@@ -185,7 +184,7 @@ func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *Review
 		}
 		return key, nil
 	}
-	return nil, refuse(message, reason)
+	return nil, refuse("go-jose/go-jose: error in cryptographic primitive", reason) // the same for every key and every fault
 }
 
 // ReviewError is a refusal by a [Validator], in the words of kube-apiserver 1.36.
@@ -266,14 +265,11 @@ func (v *Validator) get(ctx context.Context, resource alive.Resource, namespace,
 	if name == "" {
 		return alive.Answer{Err: emptyNameError{}}
 	}
-	switch object, err := v.objects.Get(ctx, resource.Plural, resource.Namespace(namespace), name); {
-	case err != nil:
-		return alive.Answer{Err: err}
-	case object == nil:
-		return alive.Answer{Err: alive.ErrNoAnswer}
-	default:
-		return alive.Answer{Found: true, UID: object.UID, Deleted: object.Deleted}
+	object, err := v.objects.Get(ctx, resource.Plural, resource.Namespace(namespace), name)
+	if object == nil {
+		return alive.Answer{Err: cmp.Or(err, alive.ErrNoAnswer)}
 	}
+	return alive.Answer{Found: true, UID: object.UID, Deleted: object.Deleted}
 }
 
 // emptyNameError is the message of the API server's client for an empty name. No request is
