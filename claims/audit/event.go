@@ -171,6 +171,16 @@ func (e *event) issues() bool {
 	return e.answered() && e.Verb == "create" && e.Resource == tokenResource
 }
 
+// widen moves the times of the earliest and the latest event apart to include that of this one.
+func (e *event) widen(first, last *time.Time) {
+	if first.IsZero() || e.Time.Before(*first) {
+		*first = e.Time
+	}
+	if e.Time.After(*last) {
+		*last = e.Time
+	}
+}
+
 // text reads a string and keeps its beginning.
 func text(r *strictjson.Reader) (string, error) {
 	b, err := r.Text()

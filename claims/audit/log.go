@@ -46,12 +46,7 @@ func (c *Coverage) add(e *event) {
 	if e.issues() && e.issued == "" {
 		c.Unnamed++
 	}
-	if c.First.IsZero() || e.Time.Before(c.First) {
-		c.First = e.Time
-	}
-	if e.Time.After(c.Last) {
-		c.Last = e.Time
-	}
+	e.widen(&c.First, &c.Last)
 }
 
 // maxLine is the most bytes of a line. An event at level Metadata has some 2,000, and at most six for

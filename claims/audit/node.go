@@ -84,11 +84,10 @@ func (l *Link) check() error {
 		}
 		return nil
 	}
-	switch len(l.Issued) {
-	case 0:
+	switch {
+	case len(l.Issued) == 0:
 		return nil
-	case 1:
-	default:
+	case len(l.Issued) > 1:
 		a, b := &l.Issued[0], &l.Issued[1]
 		return conflict(l.CredentialID+" issued to "+a.Username+" (audit ID "+a.AuditID+") and "+b.Username+" (audit ID "+b.AuditID+")", "one request")
 	}

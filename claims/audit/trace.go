@@ -140,12 +140,7 @@ func (l *Link) add(e *event) {
 
 // add counts an event.
 func (u *Uses) add(e *event) {
-	if u.First.IsZero() || e.Time.Before(u.First) {
-		u.First = e.Time
-	}
-	if e.Time.After(u.Last) {
-		u.Last = e.Time
-	}
+	e.widen(&u.First, &u.Last)
 	if e.stage == stageComplete || e.stage == stagePanic {
 		u.Requests++
 	}
