@@ -38,10 +38,9 @@ const (
 //
 // Validity periods are not checked: an expired certificate is read, and verifies nothing.
 func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
-	if len(bundle) > maxCABundleSize {
-		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
-	}
 	switch {
+	case len(bundle) > maxCABundleSize:
+		return nil, caError(strconv.Itoa(len(bundle))+" bytes", nil)
 	case bytes.HasPrefix(bundle, []byte("\ufeff")):
 		return nil, caError("a byte order mark", nil)
 	case bytes.IndexByte(bundle, 0) >= 0:

@@ -52,10 +52,8 @@ func (c *Cache) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Addresses) > 0 {
-		if _, err := parseAddresses(append([]string{c.Info.Server}, c.Addresses...)); err != nil {
-			return nil, err
-		}
+	if _, err := parseAddresses(append([]string{c.Info.Server}, c.Addresses...)); err != nil {
+		return nil, err
 	}
 	f := cacheFile{Version: cacheVersion, Kubeconfig: string(kubeconfig), Addresses: c.Addresses}
 	if !c.Verified.IsZero() {
@@ -219,11 +217,9 @@ func (opts *RefreshOptions) at(ctx context.Context, server *url.URL, old *Cluste
 	if roots, err = opts.Network.roots(found.Info); err != nil {
 		return nil, err
 	}
-	verify := x509.VerifyOptions{DNSName: server.Hostname(), Roots: roots, Intermediates: x509.NewCertPool(), CurrentTime: found.Verified}
-	for _, cert := range connection.PeerCertificates[1:] {
-		verify.Intermediates.AddCert(cert)
-	}
-	if _, err := connection.PeerCertificates[0].Verify(verify); err != nil {
+	sent := connection.PeerCertificates
+	verify := x509.VerifyOptions{DNSName: server.Hostname(), Roots: roots, Intermediates: poolOf(sent[1:]), CurrentTime: found.Verified}
+	if _, err := sent[0].Verify(verify); err != nil {
 		return nil, &Error{Check: checkLockout, Got: cmp.Or(found.constrained, "CAs that do not verify the server at "+server.Host), Err: err}
 	}
 	return found, nil

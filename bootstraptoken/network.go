@@ -168,20 +168,19 @@ func refuseRedirect(*http.Request, []*http.Request) error {
 // transportError distinguishes a refusal from a server that was not reached. It repeats
 // nothing that came after a URL was sent, whose query may be a secret.
 func transportError(err error, sent bool) error {
-	if own := (*Error)(nil); errors.As(err, &own) {
+	if own, ok := errors.AsType[*Error](err); ok {
 		return own
 	}
-	untrusted := (*tls.CertificateVerificationError)(nil)
+	untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
-	case !errors.As(err, &untrusted):
-		if sent {
-			err = withoutAnswer(err)
-		}
-		return refusal.Retry(err)
-	case sent:
+	case ok && sent:
 		return &Error{Check: CheckCertificate, Got: "that of a server to which it was redirected"}
+	case ok:
+		return &Error{Check: CheckCertificate, Err: untrusted.Err}
+	case sent:
+		err = withoutAnswer(err)
 	}
-	return &Error{Check: CheckCertificate, Err: untrusted.Err}
+	return refusal.Retry(err)
 }
 
 // withoutAnswer keeps, of an error that came with or after an answer, only what no server
@@ -230,17 +229,15 @@ func statusError(status int, clusterInfo bool) error {
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		e.Check = checkForbidden
 	}
-	if !clusterInfo {
-		return e
-	}
-	switch status {
-	case http.StatusUnauthorized:
+	switch {
+	case !clusterInfo:
+	case status == http.StatusUnauthorized:
 		e.Got += ": the API server takes no anonymous requests"
 		e.Want += ": allow them for cluster-info in its AuthenticationConfiguration, or bring the discovery document in a file"
-	case http.StatusForbidden:
+	case status == http.StatusForbidden:
 		e.Got += ": anonymous requests may not read cluster-info"
 		e.Want += ": a RoleBinding for system:anonymous in kube-public, as kubeadm's kubeadm:bootstrap-signer-clusterinfo"
-	case http.StatusNotFound:
+	case status == http.StatusNotFound:
 		e.Got += ": no ConfigMap cluster-info in kube-public, or no API server"
 		e.Want += ": a cluster that publishes it, as kubeadm's do"
 	}

@@ -1,8 +1,6 @@
 package bootstraptoken
 
-import (
-	"time"
-)
+import "time"
 
 // maxSweepWait is the longest time after which [Sweep] wants to be called again while any
 // token can expire: one hour. That way, a clock that was set or a machine that slept is
