@@ -33,7 +33,7 @@ const webhookTokens = "APIServerWebhookAuthenticationToken"
 const checkWebhookToken refusal.Check = "webhook-token"
 
 // checkWebhook checks whether a token may be bound to a webhook configuration.
-func (v *Validator) checkWebhook(k *claims.Private) *ReviewError {
+func (v *Validator) checkWebhook(k *claims.Private) error {
 	switch {
 	case v.config.Release != Kubernetes137WebhookTokens:
 		return refuse(fmt.Sprintf("feature gate %q is disabled, but token is webhook bound", webhookTokens),

@@ -112,17 +112,14 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 	if len(audiences) == 0 {
 		audiences = v.config.Audiences
 	}
-	r, err := v.authenticate(ctx, t, audiences)
-	if err != nil { // a nil pointer would not be a nil error
-		return nil, err
-	}
-	return r, nil
+	return v.authenticate(ctx, t, audiences)
 }
 
 // ours reports whether the issuer is a configured one, which "" never is.
 func (v *Validator) ours(issuer string) bool { return slices.Contains(v.config.Issuers, issuer) }
 
-func refuse(message string, reason error) *ReviewError {
+// refuse returns a [*ReviewError].
+func refuse(message string, reason error) error {
 	own, ok := errors.AsType[*refusal.Error](reason)
 	if !ok {
 		own = &refusal.Error{Check: refusal.ErrRetry, Err: reason}
@@ -131,7 +128,7 @@ func refuse(message string, reason error) *ReviewError {
 }
 
 // authenticate runs the API server's authenticator for bound tokens.
-func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []string) (*claims.Result, *ReviewError) {
+func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []string) (*claims.Result, error) {
 	key, err := v.verify(ctx, t)
 	if err != nil {
 		return nil, err
@@ -161,7 +158,7 @@ func (v *Validator) authenticate(ctx context.Context, t *untrusted, audiences []
 }
 
 // verify tries the keys for the token's key ID, or all keys if it names none.
-func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, *ReviewError) {
+func (v *Validator) verify(ctx context.Context, t *untrusted) (*jws.Key, error) {
 	keys, err := v.config.Keys.Keys(ctx, t.keyID)
 	if err != nil {
 		keys, err = nil, refusal.Retry(fmt.Errorf("the key set: %w", err))
@@ -220,9 +217,9 @@ const invalidated = "service account token has been invalidated"
 
 // checkTimes compares the claims of a bound token with the clock
 // (pkg/serviceaccount/claims.go, validator.Validate).
-func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
+func checkTimes(c *claims.Claims, now time.Time) error {
 	early, late := now.Add(leeway), now.Add(-leeway)
-	outside := func(message string, check refusal.Check, got claims.NumericDate, relation string, want time.Time) *ReviewError {
+	outside := func(message string, check refusal.Check, got claims.NumericDate, relation string, want time.Time) error {
 		return refuse(message, &refusal.Error{Check: check, Got: got.Time().Format(time.RFC3339), Want: relation + " " + want.UTC().Format(time.RFC3339)})
 	}
 	switch {
@@ -238,7 +235,7 @@ func checkTimes(c *claims.Claims, now time.Time) *ReviewError {
 
 // checkObjects compares the objects that the token names with the existing ones. A pod's
 // Node is not checked.
-func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deletedBefore time.Time) *ReviewError {
+func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deletedBefore time.Time) error {
 	for _, named := range [...]struct {
 		resource alive.Resource
 		claim    *claims.Ref
