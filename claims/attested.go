@@ -117,10 +117,7 @@ func (f Facts) String() string {
 	if f >= endOfFacts {
 		names = append(names, "unknown")
 	}
-	if names == nil {
-		return "none"
-	}
-	return strings.Join(names, ",")
+	return cmp.Or(strings.Join(names, ","), "none")
 }
 
 // NodeFacts says why a token counts as issued to a workload on the attested machine.

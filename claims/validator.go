@@ -218,10 +218,7 @@ func (c *Claims) Check() error {
 func (c *Claims) checkAttestations() error {
 	k := &c.Kubernetes
 	bound, life := k.ValidatingWebhookConfiguration != nil || k.MutatingWebhookConfiguration != nil, c.Expiry.Unix-c.IssuedAt.Unix
-	var groups []string
-	if k.Attestations != nil {
-		groups = k.Attestations.AdmissionReviewAPIGroups
-	}
+	groups := cmp.Or(k.Attestations, &Attestations{}).AdmissionReviewAPIGroups
 	switch {
 	case !bound && k.Attestations == nil:
 		return nil
@@ -322,11 +319,7 @@ func checkPod(pod *Object, k *Private) error {
 	if pod.ServiceAccountName != k.ServiceAccount.Name {
 		return &Error{Check: checkPodServiceAccount, Got: "a pod of service account " + refusal.OrNothing(refusal.Text(pod.ServiceAccountName)), Want: k.ServiceAccount.Name}
 	}
-	node := ""
-	if k.Node != nil {
-		node = k.Node.Name
-	}
-	if pod.NodeName != node {
+	if node := cmp.Or(k.Node, &Ref{}).Name; pod.NodeName != node {
 		return &Error{Check: checkPodNode, Got: "a pod on node " + refusal.OrNothing(refusal.Text(pod.NodeName)), Want: refusal.OrNothing(refusal.Text(node))}
 	}
 	return nil
