@@ -62,11 +62,8 @@ func Sign(data map[string]string, objects []*Object, now time.Time) (*Signing, e
 		return nil, &Error{Check: checkKubeconfig, Err: err}
 	}
 	s.Data = make(map[string]string, len(data)+len(signers))
-	for key, value := range data {
-		if !strings.HasPrefix(key, SignatureKeyPrefix) {
-			s.Data[key] = value
-		}
-	}
+	maps.Copy(s.Data, data)
+	maps.DeleteFunc(s.Data, func(key, _ string) bool { return strings.HasPrefix(key, SignatureKeyPrefix) })
 	for id, signer := range signers {
 		key := SignatureKeyPrefix + id
 		signature, err := payload.Sign(id, signer.key)
