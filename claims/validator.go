@@ -256,21 +256,18 @@ func endOf(c *Claims) NumericDate {
 
 // checkTimes checks the times, which must all be present.
 func (v *Validator) checkTimes(c *Claims, now time.Time) error {
-	for _, claim := range [...]struct {
-		name string
-		date NumericDate
-	}{{"exp", c.Expiry}, {"nbf", c.NotBefore}, {"iat", c.IssuedAt}} {
-		if !claim.date.Present {
-			return &Error{Check: checkLifetime, Got: "no " + claim.name, Want: "a time"}
-		}
-	}
-	begin, end := min(c.IssuedAt.Unix, c.NotBefore.Unix), endOf(c)
-	if life := end.Unix - begin; life <= 0 || life > int64(v.config.MaxLifetime/time.Second) {
-		return &Error{Check: checkLifetime, Got: "a life of " + strconv.FormatInt(life, 10) + " seconds",
-			Want: "1 to " + strconv.FormatInt(int64(v.config.MaxLifetime/time.Second), 10)}
-	}
+	end, longest := endOf(c), int64(v.config.MaxLifetime/time.Second)
+	life := end.Unix - min(c.IssuedAt.Unix, c.NotBefore.Unix)
 	early, late := now.Add(v.config.Leeway), now.Add(-v.config.Leeway)
 	switch {
+	case !c.Expiry.Present:
+		return checkLifetime.Refuse("no exp", "a time")
+	case !c.NotBefore.Present:
+		return checkLifetime.Refuse("no nbf", "a time")
+	case !c.IssuedAt.Present:
+		return checkLifetime.Refuse("no iat", "a time")
+	case life <= 0 || life > longest:
+		return checkLifetime.Refuse("a life of "+strconv.FormatInt(life, 10)+" seconds", "1 to "+strconv.FormatInt(longest, 10))
 	case early.Before(c.NotBefore.Time()):
 		return timeError(CheckNotBefore, c.NotBefore, "at most", early)
 	case early.Before(c.IssuedAt.Time()):
