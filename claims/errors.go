@@ -73,6 +73,8 @@ const (
 	CheckServiceAccountUID Check = "service-account-uid"
 	// CheckServiceAccountDeleted: the service account is being deleted.
 	CheckServiceAccountDeleted Check = "service-account-deleted"
+	// checkPodGone: the pod does not exist.
+	checkPodGone Check = "pod-gone"
 	// checkPodNode: the pod is on a different node from the one in the token.
 	checkPodNode Check = "pod-node"
 	// checkPodServiceAccount: the pod's service account is not the token's.

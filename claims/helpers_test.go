@@ -63,9 +63,6 @@ func newWorld(t testing.TB) *world {
 	}
 }
 
-// checkPodGone is one of the checks of alive.Pod.
-const checkPodGone Check = "pod-gone"
-
 func (w *world) clock() time.Time { return w.now }
 
 // token signs the world's claims.
