@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"github.com/nodeattest/nodeattest/internal/testkit"
@@ -94,7 +94,7 @@ func TestFullKeys(t *testing.T) {
 				t.Errorf("got %v after %d requests", err, f.calls("create")-filed)
 			}
 			var text bytes.Buffer
-			if err := again(t, a).Status().Write(&text, f.now()); err != nil || !strings.Contains(text.String(), unix.ENOSPC.Error()) {
+			if err := again(t, a).Status().Write(&text, f.now()); err != nil || !strings.Contains(text.String(), syscall.ENOSPC.Error()) {
 				t.Errorf("%v; the status is %s", err, &text)
 			}
 			disk.Empty()

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
@@ -25,7 +24,7 @@ func TestFullDisk(t *testing.T) {
 	first, next := pair(t, "first"), pair(t, "next")
 	testkit.MustDo(l.WritePair("client.pem", first))
 	disk.Fill()
-	if err := l.WritePair("client.pem", next); !errors.Is(err, unix.ENOSPC) {
+	if err := l.WritePair("client.pem", next); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a write to a full disk: %v", err)
 	}
 	if got, err := s.ReadPair("client.pem"); err != nil || !bytes.Equal(got.Marshal(), first.Marshal()) {

@@ -9,13 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-tpm/tpm2"
 	"github.com/google/go-tpm/tpm2/transport"
-	"golang.org/x/sys/unix"
 
 	"github.com/nodeattest/nodeattest/attest/tpm"
 	"github.com/nodeattest/nodeattest/internal/testkit"
@@ -180,7 +179,7 @@ func TestManagedPasswordRefused(t *testing.T) {
 		"a file of another form":     {"", func(_ *testing.T, file string) error { return os.WriteFile(file, good[1:], 0o600) }, "", "32 characters of base64url and a line feed", refusal.Check("password-file")},
 		"a folder that others write": {"", func(_ *testing.T, file string) error { return os.Chmod(filepath.Dir(file), 0o770) }, "", "file", refusal.Check("file")},
 		"no folder above it":         {"", nil, "/nonexistent/tpm/password", "/nonexistent/tpm", fs.ErrNotExist},
-		"a read-only disk":           {"", nil, disk + "/tpm/password", "read-only file system", unix.EROFS},
+		"a read-only disk":           {"", nil, disk + "/tpm/password", "read-only file system", syscall.EROFS},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "another user's file" && os.Geteuid() != 0 {
@@ -219,19 +218,18 @@ func TestManagedPasswordRefused(t *testing.T) {
 // readOnly returns a directory under another path, where it is read-only until the function is called.
 func readOnly(t *testing.T, dir string) (path string, writable func()) {
 	t.Helper()
-	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+	path = t.TempDir()
+	err := syscall.Mount(dir, path, "", syscall.MS_BIND, "")
+	if errors.Is(err, syscall.EPERM) {
 		t.Skip("a mount takes root")
 	}
-	if err != nil {
-		t.Fatal(err)
+	testkit.MustDo(err)
+	t.Cleanup(func() { testkit.MustDo(syscall.Unmount(path, syscall.MNT_DETACH)) })
+	set := func(flags uintptr) {
+		testkit.MustDo(syscall.Mount("", path, "", syscall.MS_REMOUNT|syscall.MS_BIND|flags, ""))
 	}
-	t.Cleanup(func() { unix.Close(tree) })
-	set := func(attr unix.MountAttr) {
-		testkit.MustDo(unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr))
-	}
-	set(unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
-	return "/proc/self/fd/" + strconv.Itoa(tree), func() { set(unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}) }
+	set(syscall.MS_RDONLY)
+	return path, func() { set(0) }
 }
 
 // TestPasswordPage runs the commands of docs/kinds-of-evidence.md: the password is emptied, the TPM
