@@ -306,6 +306,18 @@ func TestSealedLinesRefused(t *testing.T) {
 	}
 }
 
+// A head that covers less than itself is refused.
+func TestSmallHeads(t *testing.T) {
+	path, good, _ := closedFile(t, 1)
+	for _, size := range []int64{-1, 0, headSize - 1} {
+		writeInPlace(t, path, append(head(size), good[headSize:]...))
+		if r := opened(t, path); r != nil {
+			t.Errorf("%d: opened", size)
+			testkit.NoError(t, r.Close())
+		}
+	}
+}
+
 // A version is never used again, whether its record was removed before or after the file was written anew.
 func TestVersionsAreNew(t *testing.T) {
 	path := newRegistryFile(t)

@@ -2,11 +2,14 @@ package membership
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nodeattest/nodeattest/internal/testkit"
 	"github.com/nodeattest/nodeattest/internal/testkit/mounttest"
@@ -41,5 +44,39 @@ func TestInMemory(t *testing.T) {
 		if err := CreateFileRegistry(t.Context(), there, fileScope); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestUncoveredLineWrittenAgain: a line that the head does not cover is written once more, as its sync may
+// have failed and no later one would write it.
+func TestUncoveredLineWrittenAgain(t *testing.T) {
+	path := newRegistryFile(t)
+	r := testkit.Must(OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{}))
+	covered := head(r.store.journal.size)
+	c := fileClaim("late")
+	c.ProviderID = strings.Repeat("p", 900)
+	joinFile(t, r, c, time.Now())
+	testkit.NoError(t, r.Close())
+	written := func() (n int) {
+		var read int
+		_, err := fmt.Sscanf(string(testkit.Must(os.ReadFile("/proc/self/io"))), "rchar: %d\nwchar: %d", &read, &n)
+		testkit.NoError(t, err)
+		return n
+	}
+	for _, c := range []struct {
+		what        string
+		least, most int
+	}{{"uncovered", 2 * 900, 1 << 20}, {"covered", 0, 900}} {
+		if c.what == "uncovered" {
+			f := testkit.Must(os.OpenFile(path, os.O_WRONLY, 0))
+			testkit.Must(f.WriteAt(covered, 0))
+			testkit.NoError(t, f.Close())
+		}
+		before := written()
+		r := testkit.Must(OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{}))
+		if n := written() - before; n < c.least || n > c.most {
+			t.Errorf("%s: opening wrote %d bytes, want %d to %d", c.what, n, c.least, c.most)
+		}
+		testkit.NoError(t, r.Close())
 	}
 }

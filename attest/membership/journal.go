@@ -3,6 +3,7 @@ package membership
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func readJournal(f *os.File, length int64, scope Scope) (journal, *records, erro
 		return j, nil, damaged("got %d bytes without damage, want %d", j.size, covered)
 	}
 	if j.size != covered || j.size != length {
-		if err := j.end(); err != nil {
+		if err := j.end(covered); err != nil {
 			return j, nil, err
 		}
 	}
@@ -175,15 +176,18 @@ func (j *journal) read(lines *bufio.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// end cuts the file off behind the last line, and has the head cover it.
-func (j *journal) end() error {
-	if err := j.file.Truncate(j.size); err != nil {
+// end cuts the file off behind the last line, and has the head cover it. Lines that the head did not cover
+// are written again: the sync of their call may have failed, and then they are only in memory.
+func (j *journal) end(covered int64) error {
+	again := io.NewSectionReader(j.file, covered, j.size-covered)
+	if _, err := io.Copy(io.NewOffsetWriter(j.file, covered), again); err != nil {
 		return err
 	}
-	if _, err := j.file.WriteAt(head(j.size), 0); err != nil {
+	if err := cmp.Or(j.file.Truncate(j.size), j.file.Sync()); err != nil {
 		return err
 	}
-	return j.file.Sync()
+	_, err := j.file.WriteAt(head(j.size), 0)
+	return err
 }
 
 // readHead returns the length that the head covers.
@@ -194,7 +198,7 @@ func readHead(f *os.File) (int64, error) {
 		return 0, err
 	}
 	size, err := strconv.ParseInt(string(got[:min(n, 16)]), 16, 64)
-	if err != nil || !bytes.Equal(got, head(size)) {
+	if err != nil || size < headSize || !bytes.Equal(got, head(size)) {
 		return 0, damaged("its first line: it is no registry, or a damaged one")
 	}
 	return size, nil
