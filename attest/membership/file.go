@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,7 +76,7 @@ func CreateFileRegistry(ctx context.Context, path string, scope Scope) error {
 // would close it. Processes exclude one another by a lock on an empty file next to the registry, whose name
 // ends in ".lock".
 func OpenFileRegistry(ctx context.Context, path string, scope Scope, options RegistryOptions) (*FileRegistry, error) {
-	s := &fileStore{memoryStore: newMemoryStore(), path: path, scope: scope}
+	s := &fileStore{memoryStore: newMemoryStore(), path: path, scope: scope, sync: safefile.Sync}
 	registry, err := NewRegistry(scope, s, options)
 	if err != nil {
 		return nil, err
@@ -117,6 +118,7 @@ type fileStore struct {
 	*memoryStore
 	path    string
 	scope   Scope
+	sync    func(path string) error // of a file and its directory
 	lock    *os.File
 	journal journal // for the call that writes
 	closed  bool    // for the call that writes
@@ -170,16 +172,28 @@ func (s *fileStore) acquire(ctx context.Context) error {
 	if info, err := lock.Stat(); err == nil {
 		here.Store(s, info)
 	}
+	if dir, err := os.OpenRoot(filepath.Dir(s.path)); err == nil {
+		safefile.Sweep(dir, filepath.Base(s.path)) // of a process that was killed in rewrite
+		_ = dir.Close()
+	}
 	return nil
 }
 
-// open reads the file.
+// open reads the file, and locks it too, as the lock file may have been removed. It syncs the directory: the
+// process that put the file there may have been killed before that, and then a loss of power would bring
+// back the former file.
 func (s *fileStore) open() error {
 	f, info, err := safefile.Open(s.path, os.O_RDWR, safefile.Private)
 	if err != nil {
 		return safefile.Refused(checkRegistryFile, err)
 	}
+	if err := safefile.Lock(f); err != nil {
+		return errors.Join(fmt.Errorf("%w, although its lock file is not locked: %w", ErrInUse, err), f.Close())
+	}
 	j, records, err := readJournal(f, info.Size(), s.scope)
+	if err == nil {
+		err = s.sync(s.path)
+	}
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -279,11 +293,19 @@ func (s *fileStore) save(changes []change) error {
 // rewrite replaces the file by one that has the records alone. If that fails, such as on a full disk, the
 // old file stays, and the next attempt is at twice its lines.
 func (s *fileStore) rewrite() error {
-	_ = s.journal.file.Close() // Windows does not replace an open file
+	old, closed := s.journal.file, runtime.GOOS == "windows"
+	if closed {
+		_ = old.Close() // Windows does not replace an open file
+	}
 	failed := safefile.Replace(s.path, func(f *os.File) error { return writeJournal(f, s.scope, s.records) })
-	err := s.open()
+	if failed == nil || closed || !s.current() { // it may be in its place, and only the sync of its directory failed
+		if err := s.open(); err != nil {
+			return err
+		}
+		_ = old.Close()
+	}
 	if failed != nil {
 		s.journal.most = 2 * s.journal.lines
 	}
-	return err
+	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nodeattest/nodeattest/internal/testkit"
 )
 
@@ -179,4 +181,57 @@ func TestCutOffWhileOpen(t *testing.T) {
 	if _, err := OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{}); !errors.Is(err, checkRegistryFile) {
 		t.Errorf("opened again: got %v, want checkRegistryFile", err)
 	}
+}
+
+// A new file whose directory could not be synced is not written to: after a loss of power, the former file
+// would be back, without the changes.
+func TestDirectoryNotSynced(t *testing.T) {
+	path := newRegistryFile(t)
+	r := testkit.Must(OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{}))
+	want := joinFile(t, r, fileClaim("node-1"), time.Now())
+	broken := errors.New("broken disk")
+	r.store.sync, r.store.journal.most = func(string) error { return broken }, 0
+	if _, err := r.Reserve(t.Context(), fileClaim("node-2"), time.Now().Add(time.Minute)); !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+	if _, err := r.Reserve(t.Context(), fileClaim("node-3"), time.Now().Add(time.Minute)); !errors.Is(err, checkRegistryFile) {
+		t.Errorf("the next call: got %v, want %v", err, checkRegistryFile)
+	}
+	testkit.NoError(t, r.Close())
+	again := openFile(t, path, nil)
+	if got, err := again.Lookup(t.Context(), "node-1"); err != nil || !cmp.Equal(got, want) || len(again.store.records.byName) != 1 {
+		t.Errorf("opened again: got %v, %v and %d records", got, err, len(again.store.records.byName))
+	}
+}
+
+// If no new file can be written, the old one stays open: it needs no file descriptor that other parts of the
+// process may have taken. The next attempt is later.
+func TestRewriteFails(t *testing.T) {
+	path := newRegistryFile(t)
+	s := openFile(t, path, nil).store
+	open := s.journal.file
+	s.records.byName = append(s.records.byName, &Record{LastEnd: lastSecond.Add(time.Second)}) // no JSON
+	if err := s.rewrite(); err != nil || s.journal.file != open || s.journal.most != 2*s.journal.lines {
+		t.Errorf("got %v, the file is the same: %t, next at %d lines", err, s.journal.file == open, s.journal.most)
+	}
+}
+
+// A registry is locked although its lock file was removed, also after it was written anew; what a killed
+// process has left of a new file is removed.
+func TestLockFileRemoved(t *testing.T) {
+	path := newRegistryFile(t)
+	left := filepath.Join(filepath.Dir(path), ".registry.A.tmp")
+	testkit.NoError(t, os.WriteFile(left, nil, 0o600))
+	r := openFile(t, path, nil)
+	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: got %v", left, err)
+	}
+	for range 2 {
+		testkit.NoError(t, os.Remove(path+".lock"))
+		if _, err := OpenFileRegistry(t.Context(), path, fileScope, RegistryOptions{}); !errors.Is(err, ErrInUse) {
+			t.Errorf("got %v, want %v", err, ErrInUse)
+		}
+		testkit.NoError(t, r.store.rewrite())
+	}
+	joinFile(t, r, fileClaim("node-1"), time.Now())
 }

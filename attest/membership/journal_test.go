@@ -135,6 +135,7 @@ func TestSizeOfRecords(t *testing.T) {
 	s := openFile(t, newRegistryFile(t), nil).store
 	r.Issued[0].SignerName = r.Issued[0].SignerName[1:]
 	testkit.NoError(t, s.save([]change{{Put: r}}))
+	testkit.NoError(t, s.journal.file.Close())
 	if err := s.open(); err != nil || s.journal.lines != 2 {
 		t.Errorf("read again: got %d lines, %v", s.journal.lines, err)
 	}
