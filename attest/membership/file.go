@@ -76,7 +76,7 @@ func CreateFileRegistry(ctx context.Context, path string, scope Scope) error {
 // would close it. Processes exclude one another by a lock on an empty file next to the registry, whose name
 // ends in ".lock".
 func OpenFileRegistry(ctx context.Context, path string, scope Scope, options RegistryOptions) (*FileRegistry, error) {
-	s := &fileStore{memoryStore: newMemoryStore(), path: path, scope: scope, sync: safefile.Sync}
+	s := &fileStore{memoryStore: newMemoryStore(), path: path, scope: scope, sync: safefile.Sync, writing: newTurns()}
 	registry, err := NewRegistry(scope, s, options)
 	if err != nil {
 		return nil, err
@@ -106,10 +106,12 @@ func (r *FileRegistry) Close() error {
 		return nil
 	}
 	return r.store.exclusive(context.Background(), func() error {
-		if r.store.closed {
-			return nil
-		}
-		return r.store.close()
+		return r.store.writing.exclusive(context.Background(), func() error {
+			if r.store.closed {
+				return nil
+			}
+			return r.store.close()
+		})
 	})
 }
 
@@ -120,9 +122,9 @@ type fileStore struct {
 	scope   Scope
 	sync    func(path string) error // of a file and its directory
 	lock    *os.File
-	journal journal // for the call that writes
-	closed  bool    // for the call that writes
-
+	journal journal                     // for the call that writes
+	closed  bool                        // for the call that writes
+	writing turns                       // for changes of the file and of closed
 	written atomic.Pointer[fs.FileInfo] // the file after this process's last write; nil if it is not open
 }
 
@@ -230,8 +232,9 @@ func checkDirectory(path string) error {
 
 // View calls f with the records as they are at one moment.
 func (s *fileStore) View(ctx context.Context, f func(Tx) error) error {
-	if !s.current() { // it may be that another call writes
-		if err := s.exclusive(ctx, s.ready); err != nil {
+	if !s.current() {
+		// It may be that another call writes. Those that will write after it are not waited for.
+		if err := s.writing.exclusive(ctx, s.ready); err != nil {
 			return err
 		}
 	}
@@ -244,7 +247,9 @@ func (s *fileStore) Update(ctx context.Context, f func(Tx) error) error {
 		if err := s.ready(); err != nil {
 			return err
 		}
-		return s.update(ctx, f, s.save)
+		return s.update(ctx, f, func(changes []change) error {
+			return s.writing.exclusive(context.Background(), func() error { return s.save(changes) })
+		})
 	})
 }
 

@@ -235,3 +235,37 @@ func TestLockFileRemoved(t *testing.T) {
 	}
 	joinFile(t, r, fileClaim("node-1"), time.Now())
 }
+
+// A change whose sync fails, and one that could not be read again, is not made.
+func TestAppendFails(t *testing.T) {
+	s := openFile(t, newRegistryFile(t), nil).store
+	put := func(r Record) error {
+		return s.Update(t.Context(), func(w Tx) error { _, err := w.Put(r); return err })
+	}
+	before := s.journal
+	if err := put(Record{Claim: fileClaim("node-1")}); err == nil || s.journal != before {
+		t.Errorf("a record without a state: got %v", err)
+	}
+	null := testkit.Must(os.OpenFile(os.DevNull, os.O_RDWR, 0)) // it is written, but has no sync
+	defer null.Close()
+	s.journal.file = null
+	err := put(Record{Claim: fileClaim("node-1"), State: StateBound})
+	s.journal.file = before.file
+	s.note()
+	if err == nil || s.journal != before || len(s.records.byName) != 0 {
+		t.Errorf("without a sync: got %v and %d records", err, len(s.records.byName))
+	}
+	testkit.NoError(t, put(Record{Claim: fileClaim("node-1"), State: StateBound}))
+}
+
+// Every file that this process has open is found among the others.
+func TestManyOpenHere(t *testing.T) {
+	for range 8 {
+		s := openFile(t, newRegistryFile(t), nil).store
+		defer func() {
+			if !openHere(s.lock) {
+				t.Errorf("%s: not found", s.path)
+			}
+		}()
+	}
+}

@@ -151,13 +151,13 @@ func TestOpenTwiceInOneProcess(t *testing.T) {
 // A writer that waits for another one can give up.
 func TestUpdateHonoursItsContext(t *testing.T) {
 	r := openFile(t, newRegistryFile(t), nil)
-	r.store.writer <- struct{}{} // another call writes
+	r.store.turns <- struct{}{} // another call writes
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := r.Reserve(ctx, fileClaim("node-1"), time.Now().Add(time.Minute)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	<-r.store.writer
+	<-r.store.turns
 	over, cancel := context.WithCancel(t.Context())
 	err := r.store.Update(over, func(w Tx) error {
 		_, err := w.Put(Record{Claim: fileClaim("node-1"), State: StateBound})
@@ -254,5 +254,53 @@ func TestEndedRecordsGo(t *testing.T) {
 	}
 	if got, err := r.LookupMachineUID(t.Context(), moved.MachineUID); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("the UID that moved: got %v, %v", got, err)
+	}
+}
+
+// A look-up waits for a write to the file to end, as long as its context says, and not for calls that have not
+// begun to write.
+func TestLookupWaits(t *testing.T) {
+	path := newRegistryFile(t)
+	r := openFile(t, path, nil)
+	r.store.turns <- struct{}{} // another call decides what to write
+	testkit.NoError(t, os.Chtimes(path, time.Time{}, time.Unix(1, 0)))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := r.Lookup(ctx, "node-1"); !errors.Is(err, checkRegistryFile) {
+		t.Errorf("got %v, want %v", err, checkRegistryFile)
+	}
+	r.store.writing <- struct{}{}
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := r.Lookup(ctx, "node-1"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+	}
+	<-r.store.writing
+	<-r.store.turns
+}
+
+// Another file in its place, another length and another time are noticed, each alone.
+func TestFileChanges(t *testing.T) {
+	for what, change := range map[string]func(path string, text []byte) error{
+		"another file": func(path string, text []byte) error {
+			return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, text, 0o600))
+		},
+		"a longer file": func(path string, text []byte) error { return os.WriteFile(path, append(text, '\n'), 0o600) },
+		"another time":  func(path string, _ []byte) error { return os.Chtimes(path, time.Time{}, time.Unix(1, 0)) },
+		"no file":       func(path string, _ []byte) error { return os.Remove(path) },
+	} {
+		path := newRegistryFile(t)
+		r := openFile(t, path, nil)
+		text, before := testkit.Must(os.ReadFile(path)), testkit.Must(os.Stat(path)).ModTime()
+		testkit.NoError(t, change(path, text))
+		if what != "another time" && what != "no file" {
+			testkit.NoError(t, os.Chtimes(path, time.Time{}, before))
+		}
+		if _, err := r.Lookup(t.Context(), "node-1"); !errors.Is(err, checkRegistryFile) {
+			t.Errorf("%s: a look-up: got %v, want %v", what, err, checkRegistryFile)
+		}
+		if _, err := r.Reserve(t.Context(), fileClaim("node-1"), time.Now().Add(time.Minute)); !errors.Is(err, checkRegistryFile) {
+			t.Errorf("%s: a write: got %v, want %v", what, err, checkRegistryFile)
+		}
 	}
 }

@@ -19,16 +19,32 @@ func NewMemoryRegistry(scope Scope, options RegistryOptions) (Registry, error) {
 	return NewRegistry(scope, newMemoryStore(), options)
 }
 
+// turns holds an element while a call has its turn.
+type turns chan struct{}
+
+func newTurns() turns { return make(turns, 1) }
+
+// exclusive calls f while no other call has its turn. Waiting for another call ends with ctx.
+func (t turns) exclusive(ctx context.Context, f func() error) error {
+	select {
+	case t <- struct{}{}:
+		defer func() { <-t }()
+		return f()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // memoryStore is a [Store] in memory. Its records are replaced, never changed.
 type memoryStore struct {
-	writer chan struct{} // holds an element while a call writes
+	turns // of the calls that write
 
 	mu      sync.RWMutex // of records
 	records *records
 }
 
 func newMemoryStore() *memoryStore {
-	return &memoryStore{writer: make(chan struct{}, 1), records: newRecords()}
+	return &memoryStore{turns: newTurns(), records: newRecords()}
 }
 
 // View calls f with the records as they are at one moment.
@@ -46,17 +62,6 @@ func (m *memoryStore) Update(ctx context.Context, f func(Tx) error) error {
 	return m.exclusive(ctx, func() error {
 		return m.update(ctx, f, func([]change) error { return nil })
 	})
-}
-
-// exclusive calls f while no other call writes. Waiting for another call ends with ctx.
-func (m *memoryStore) exclusive(ctx context.Context, f func() error) error {
-	select {
-	case m.writer <- struct{}{}:
-		defer func() { <-m.writer }()
-		return f()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // update collects the changes of f, has them saved, and makes them if that succeeds.
