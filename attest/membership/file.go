@@ -73,8 +73,8 @@ func CreateFileRegistry(ctx context.Context, path string, scope Scope) error {
 //
 // While another process has the file open, it waits until ctx has ended; the error then wraps [ErrInUse]
 // and [refusal.ErrRetry]. A file that this process has open already is [ErrInUse] at once: no other process
-// would close it. Processes exclude one another by a lock on an empty file next to the registry, whose name
-// ends in ".lock".
+// would close it. Processes exclude one another by locks on the file and on an empty file next to it, whose
+// name ends in ".lock".
 func OpenFileRegistry(ctx context.Context, path string, scope Scope, options RegistryOptions) (*FileRegistry, error) {
 	s := &fileStore{memoryStore: newMemoryStore(), path: path, scope: scope, sync: safefile.Sync, writing: newTurns()}
 	registry, err := NewRegistry(scope, s, options)
@@ -296,7 +296,8 @@ func (s *fileStore) save(changes []change) error {
 }
 
 // rewrite replaces the file by one that has the records alone. If that fails, such as on a full disk, the
-// old file stays, and the next attempt is at twice its lines.
+// old file stays, and the next attempt is at twice its lines. It fails if the new file is in its place and
+// cannot be opened or its directory not synced: the registry must then be opened again.
 func (s *fileStore) rewrite() error {
 	old, closed := s.journal.file, runtime.GOOS == "windows"
 	if closed {
