@@ -22,13 +22,9 @@ const (
 	maxDepth = 8
 )
 
-// Tags of BER, where indefinite length needs them as bytes.
 const (
-	tagSequence = 0x30
-	tagSet      = 0x31
-	tagOID      = 0x06
-	context0    = 0xa0
-	context1    = 0xa1
+	context0 = 0xa0 // [0], constructed
+	context1 = 0xa1 // [1], constructed
 )
 
 // signedData is id-signedData, 1.2.840.113549.1.7.2.
@@ -50,7 +46,7 @@ func Certificates(data []byte) (all [][]byte, err error) {
 		return nil, errors.New(strconv.Itoa(len(data)) + " bytes, want at most " + strconv.Itoa(MaxSize))
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, errors.New("nothing, want a certificate in DER or PEM, or a certs-only PKCS#7 message")
-	case data[0] != tagSequence:
+	case data[0] != byte(asn1.SEQUENCE):
 		all, err = inPEM(data)
 	default:
 		all, err = inDER(data)
@@ -101,11 +97,11 @@ func inDER(data []byte) ([][]byte, error) {
 // certsOnly reads a ContentInfo with a SignedData without signatures (RFC 5652, 5.1): version,
 // digestAlgorithms, encapContentInfo, certificates, crls and an empty signerInfos.
 func certsOnly(data []byte) ([][]byte, error) {
-	info, rest, ok := read(data, tagSequence)
+	info, rest, ok := read(data, asn1.SEQUENCE)
 	if !ok {
 		return nil, errForm
 	}
-	id, wrapped, ok := read(info, tagOID)
+	id, wrapped, ok := read(info, asn1.OBJECT_IDENTIFIER)
 	switch {
 	case !ok:
 		return nil, errForm
@@ -113,10 +109,10 @@ func certsOnly(data []byte) ([][]byte, error) {
 		return nil, errCMS
 	}
 	wrapped, end, ok1 := read(wrapped, context0)
-	body, end2, ok2 := read(wrapped, tagSequence)
-	_, body, ok3 := read(body, 0x02)
-	_, body, ok4 := read(body, tagSet)
-	_, body, ok5 := read(body, tagSequence)
+	body, end2, ok2 := read(wrapped, asn1.SEQUENCE)
+	_, body, ok3 := read(body, asn1.INTEGER)
+	_, body, ok4 := read(body, asn1.SET)
+	_, body, ok5 := read(body, asn1.SEQUENCE)
 	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || len(end)+len(end2) != 0 {
 		return nil, errCMS
 	}
@@ -127,7 +123,7 @@ func certsOnly(data []byte) ([][]byte, error) {
 	if _, after, ok := read(body, context1); ok {
 		body = after
 	}
-	if signers, after, ok := read(body, tagSet); !ok || len(signers)+len(after) != 0 {
+	if signers, after, ok := read(body, asn1.SET); !ok || len(signers)+len(after) != 0 {
 		return nil, errCMS
 	}
 	return certificatesOf(certificates)
@@ -140,7 +136,7 @@ func certificatesOf(set []byte) (all [][]byte, err error) {
 		if !ok {
 			return nil, errCMS
 		}
-		if set[0] == tagSequence {
+		if set[0] == byte(asn1.SEQUENCE) {
 			all = append(all, set[:len(set)-len(rest)])
 		}
 		set = rest
@@ -152,8 +148,8 @@ func certificatesOf(set []byte) (all [][]byte, err error) {
 }
 
 // read reads an element with that tag.
-func read(in []byte, tag byte) (content, rest []byte, ok bool) {
-	if len(in) == 0 || in[0] != tag {
+func read(in []byte, tag asn1.Tag) (content, rest []byte, ok bool) {
+	if len(in) == 0 || in[0] != byte(tag) {
 		return nil, in, false
 	}
 	return element(in, maxDepth)

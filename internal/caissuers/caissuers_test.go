@@ -23,6 +23,13 @@ func openEnded(tag byte, parts ...[]byte) []byte {
 	return append(append([]byte{tag, 0x80}, bytes.Join(parts, nil)...), 0, 0)
 }
 
+// Tags as bytes.
+const (
+	tagSequence = 0x30
+	tagSet      = 0x31
+	tagOID      = 0x06
+)
+
 // Parts of a SignedData.
 var (
 	versionOf1 = []byte{2, 1, 1}
