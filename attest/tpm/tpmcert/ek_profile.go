@@ -173,23 +173,19 @@ func (p *EKProfile) usedBy(ek *EKCertificate) []string {
 	cert := ek.Certificate
 	_, isRSA := ek.PublicKey.(*rsa.PublicKey)
 	var names []string
-	for _, t := range []struct {
-		used bool
-		name string
-	}{
-		{ek.Encoding.NVPadding, "NVPadding"},
-		{ek.Encoding.TCGHeader, "TCGHeader"},
-		{ek.Encoding.RSAESOAEPKey, "RSAESOAEPKey"},
-		{ek.Specification != nil && ek.Specification.Family != "2.0", "TPM12Specification"},
-		{extension(cert, oid.ExtendedKeyUsage) == nil, "NoExtKeyUsage"},
-		{extension(cert, oid.KeyUsage) == nil, "NoKeyUsage"},
-		{!ek.Directory.whole(), "NoDirectoryName"},
-		{!cert.BasicConstraintsValid, "NoBasicConstraints"},
-		{extension(cert, oid.KeyUsage) != nil && !isRSA && cert.KeyUsage&x509.KeyUsageKeyAgreement == 0, "KeyEnciphermentOfECC"},
-	} {
-		if t.used {
-			names = append(names, t.name)
+	note := func(used bool, name string) {
+		if used {
+			names = append(names, name)
 		}
 	}
+	note(ek.Encoding.NVPadding, "NVPadding")
+	note(ek.Encoding.TCGHeader, "TCGHeader")
+	note(ek.Encoding.RSAESOAEPKey, "RSAESOAEPKey")
+	note(ek.Specification != nil && ek.Specification.Family != "2.0", "TPM12Specification")
+	note(extension(cert, oid.ExtendedKeyUsage) == nil, "NoExtKeyUsage")
+	note(extension(cert, oid.KeyUsage) == nil, "NoKeyUsage")
+	note(!ek.Directory.whole(), "NoDirectoryName")
+	note(!cert.BasicConstraintsValid, "NoBasicConstraints")
+	note(extension(cert, oid.KeyUsage) != nil && !isRSA && cert.KeyUsage&x509.KeyUsageKeyAgreement == 0, "KeyEnciphermentOfECC")
 	return names
 }
