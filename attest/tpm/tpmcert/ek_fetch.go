@@ -46,11 +46,10 @@ type fetchID struct {
 // sharedFetcher returns the index of the first issuer that has the same fetcher, or n if no
 // earlier one has it or fetchers of that type cannot be compared.
 func sharedFetcher(issuers []*ekIssuer, n int, f IssuerFetcher) int {
-	if f == nil || !reflect.ValueOf(f).Comparable() {
-		return n
-	}
-	if first := slices.IndexFunc(issuers, func(i *ekIssuer) bool { return i.Fetcher == f }); first >= 0 {
-		return first
+	if reflect.ValueOf(f).Comparable() {
+		if first := slices.IndexFunc(issuers, func(i *ekIssuer) bool { return i.Fetcher == f }); first >= 0 {
+			return first
+		}
 	}
 	return n
 }
