@@ -73,11 +73,8 @@ func parseCRL(der []byte) (*crl, error) {
 		b.AddBytes(rest)
 		b.AddBytes(signature)
 	})
-	without, err := b.Bytes()
-	if err != nil {
-		return nil, err
-	}
-	if c.head, err = x509.ParseRevocationList(without); err != nil {
+	var err error
+	if c.head, err = x509.ParseRevocationList(b.BytesOrPanic()); err != nil { // the size is bounded, so no panic
 		return nil, err
 	}
 	c.issuer = dn.Key(c.head.RawIssuer)
