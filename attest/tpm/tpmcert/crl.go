@@ -149,9 +149,3 @@ func (c *crl) isSignedBy(ca *x509.Certificate) bool {
 	}
 	return signed
 }
-
-// reasonFor returns why a certificate is revoked. isSignedBy must have returned true: from then on
-// c is immutable.
-func (c *crl) reasonFor(cert *x509.Certificate) (reason int, revoked bool) {
-	return c.revoked.find(cert.SerialNumber)
-}

@@ -43,7 +43,7 @@ type crl struct {
 
 	mu      sync.Mutex
 	signers map[[sha256.Size]byte]bool // by the digest of the SubjectPublicKeyInfo
-	revoked *serialIndex               // nil until a signature has been verified
+	revoked *serialIndex               // nil until a signature has been verified, then immutable
 }
 
 // parseCRL parses a list. Of the entries it checks only the form: nothing about them is kept

@@ -44,10 +44,10 @@ func TestLargestCRL(t *testing.T) {
 		t.Errorf("%d bytes allocated for the entries of a list of %d", got, len(der))
 	}
 	leaf := tpmlab.EKCertificate(t, root, tpmlab.NewP256(t).Public(), nil)
-	if _, revoked := list.reasonFor(leaf); !revoked {
+	if _, revoked := list.revoked.find(leaf.SerialNumber); !revoked {
 		t.Error("an entry was not found")
 	}
-	if _, revoked := list.reasonFor(root.Cert); revoked {
+	if _, revoked := list.revoked.find(root.Cert.SerialNumber); revoked {
 		t.Error("an entry was found that is not there")
 	}
 }

@@ -102,7 +102,7 @@ func (r *revocation) ask(lists crlSet, c, ca *x509.Certificate, allowSHA1 bool, 
 			continue
 		}
 		// A certificate that a list revokes stays revoked, however old the list is.
-		if reason, revoked := l.reasonFor(c); revoked {
+		if reason, revoked := l.revoked.find(c.SerialNumber); revoked {
 			return checkRevoked.Refuse("certificate "+hex.EncodeToString(c.SerialNumber.Bytes())+" of "+ca.Subject.String()+", revoked for reason "+strconv.Itoa(reason),
 				"one that is not")
 		}
