@@ -34,7 +34,7 @@ const lockPoll = 20 * time.Millisecond
 // the change to the file, and returns once it survives kill -9 and loss of power. All records are in
 // memory, about 1 KiB each, so other calls read no more of the file than its size and time.
 //
-// A file that has grown to twice the length of its records is written anew. If the file is replaced, or
+// A file of 1,000 lines more than twice its records is written anew. If the file is replaced, or
 // overwritten with an old copy, every call has the check "registry-file" until the registry is opened again.
 // After a write that failed, such as on a full disk, the registry has the records that it had before.
 type FileRegistry struct {

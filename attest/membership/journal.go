@@ -89,24 +89,19 @@ func (j *journal) append(changes []change) error {
 func writeJournal(f *os.File, scope Scope, all *records) error {
 	j := journal{size: headSize}
 	w := bufio.NewWriter(io.NewOffsetWriter(f, headSize))
-	text, err := json.Marshal(journalHeader{journalFormat, scope.Cluster, scope.String(), all.last})
+	add := func(line any) error {
+		text, err := json.Marshal(line)
+		_, _ = w.Write(j.line(text)) // Flush returns its error
+		return err
+	}
+	err := add(journalHeader{journalFormat, scope.Cluster, scope.String(), all.last})
 	for _, r := range all.byName {
-		if err == nil {
-			_, err = w.Write(j.line(text))
-		}
-		if err == nil {
-			text, err = json.Marshal([]change{{Put: r}})
-		}
+		err = cmp.Or(err, add([]change{{Put: r}}))
 	}
-	if err == nil {
-		_, err = w.Write(j.line(text))
+	if err = cmp.Or(err, w.Flush()); err != nil {
+		return err
 	}
-	if err == nil {
-		err = w.Flush()
-	}
-	if err == nil {
-		_, err = f.WriteAt(head(j.size), 0)
-	}
+	_, err = f.WriteAt(head(j.size), 0)
 	return err
 }
 
@@ -164,7 +159,7 @@ func readJournal(f *os.File, length int64, scope Scope) (journal, *records, erro
 // read returns the JSON of the next line; nil without an error at the end of the whole lines.
 func (j *journal) read(lines *bufio.Reader) ([]byte, error) {
 	line, err := lines.ReadSlice('\n')
-	if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 		return nil, err
 	}
 	_, text, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
@@ -194,7 +189,7 @@ func (j *journal) end(covered int64) error {
 func readHead(f *os.File) (int64, error) {
 	got := make([]byte, headSize)
 	n, err := f.ReadAt(got, 0)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
 	size, err := strconv.ParseInt(string(got[:min(n, 16)]), 16, 64)
