@@ -184,11 +184,15 @@ func (o Object) String() string {
 // a secret in place of a name, is a mistake that people make: if a run of letters and digits
 // is long enough to be most of a secret, only the length is given.
 func describe(value []byte) string {
-	if longRun().Match(value) {
-		return strconv.Itoa(len(value)) + " bytes"
+	row := 0
+	for _, c := range value {
+		row++
+		if letter := c | 0x20; (c < '0' || c > '9') && (letter < 'a' || letter > 'z') {
+			row = 0
+		}
+		if row > 13 { // "bootstrappers" has 13
+			return strconv.Itoa(len(value)) + " bytes"
+		}
 	}
 	return refusal.Quote(string(value))
 }
-
-// longRun matches more letters and digits than "bootstrappers" has, which is 13.
-var longRun = pattern(`[0-9A-Za-z]{14}`)

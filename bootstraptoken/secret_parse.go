@@ -1,7 +1,6 @@
 package bootstraptoken
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -90,8 +89,10 @@ func decode(o *Object, wanted Usages, now time.Time) (*Secret, error) {
 		return nil, err
 	}
 	r := secretReader{id: id, data: o.Data.Reveal(), wanted: wanted, now: now, s: new(Secret)}
-	if err := cmp.Or(r.token(), r.expiration(), r.usages(), r.groups(), r.description(), r.unknown()); err != nil {
-		return nil, err
+	for _, read := range []func() error{r.token, r.expiration, r.usages, r.groups, r.description, r.unknown} {
+		if err := read(); err != nil {
+			return nil, err
+		}
 	}
 	r.s.Labels, r.s.Annotations = o.Labels, o.Annotations
 	return r.s, nil

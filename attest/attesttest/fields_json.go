@@ -78,16 +78,18 @@ func (a *anatomy) respellJSON(data []byte, values []jsonValue, whole rebuild) {
 	last := values[len(values)-1]
 	var reversed [][]byte
 	for _, v := range values {
-		name := data[v.name:v.nameEnd]
+		name, text := data[v.name:v.nameEnd], ""
+		_ = json.Unmarshal(name, &text)
+		plain, _ := json.Marshal(text)
 		reversed = append([][]byte{data[v.name:v.to]}, reversed...)
 		named := func(how string, other []byte) {
 			if !bytes.Equal(other, name) {
 				a.respell(how, whole(splice(data, v.name, v.nameEnd, other)))
 			}
 		}
-		named("a JSON name in lower case", bytes.ToLower(name))
-		named("a JSON name in upper case", bytes.ToUpper(name))
-		named("a JSON name with an escape", splice(name, 1, len(name)-1, escapeFirst(name[1:len(name)-1])))
+		named("a JSON name in lower case", bytes.ToLower(plain))
+		named("a JSON name in upper case", bytes.ToUpper(plain))
+		named("a JSON name with an escape", splice(plain, 1, len(plain)-1, escapeFirst(plain[1:len(plain)-1])))
 	}
 	a.respell("JSON members in another order", whole(splice(data, open, last.to, bytes.Join(reversed, []byte(",")))))
 	a.respell("JSON with a member that does not belong to it", whole(splice(data, last.to, last.to, []byte(`,"zzz":0`))))

@@ -66,7 +66,7 @@ func ExampleParseStaticList() {
 // of another refuses it when it is made.
 func ExampleFirstUse() {
 	scope := membership.Scope{Cluster: "shop-eu-1", Road: attest.RoadEK, IdentityClass: "P-256"}
-	registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{}) // or boltregistry.Open
+	registry, err := membership.NewMemoryRegistry(scope, membership.RegistryOptions{}) // or OpenFileRegistry
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -23,7 +23,8 @@ import (
 const checkRegistryFile attest.Check = "registry-file"
 
 // ErrInUse says that another process has the file of a registry open, or another [FileRegistry] of this
-// one. In the former case it comes with [refusal.ErrRetry].
+// one. In the former case it comes with [refusal.ErrRetry], unless the lock file of the other process was
+// removed.
 var ErrInUse = errors.New("registry file in use")
 
 // lockPoll is the time between two tries for a lock that another process holds.
@@ -36,7 +37,8 @@ const lockPoll = 20 * time.Millisecond
 //
 // A file of 1,000 lines more than twice its records is written anew. If the file is replaced, or
 // overwritten with an old copy, every call has the check "registry-file" until the registry is opened again.
-// After a write that failed, such as on a full disk, the registry has the records that it had before.
+// After a write that failed, such as on a full disk, the registry has the records that it had before; if no
+// later write succeeds, the change may be there when the registry is opened again.
 type FileRegistry struct {
 	Registry
 	store *fileStore
@@ -44,7 +46,7 @@ type FileRegistry struct {
 
 // CreateFileRegistry creates the file of an empty registry, with mode 0600, in a directory that exists,
 // that no other user can write to and, on Linux, that is not in memory (a tmpfs, a ramfs, or an overlay
-// over one). A person does that once: an empty registry admits any machine under any name. The file is
+// over one). An administrator does that once: an empty registry admits any machine under any name. The file is
 // created completely or not at all. An existing file is left alone, and the error wraps fs.ErrExist. An
 // invalid scope is an error.
 func CreateFileRegistry(ctx context.Context, path string, scope Scope) error {
@@ -69,7 +71,7 @@ func CreateFileRegistry(ctx context.Context, path string, scope Scope) error {
 // fs.ErrNotExist.
 //
 // It reads the whole file, which takes about a second for 100,000 records, and refuses a damaged one: each
-// line of the file has a checksum, and the first line tells how long the file is.
+// line of the file has a checksum, and the first line tells how much of the file must be whole.
 //
 // While another process has the file open, it waits until ctx has ended; the error then wraps [ErrInUse]
 // and [refusal.ErrRetry]. A file that this process has open already is [ErrInUse] at once: no other process
@@ -99,8 +101,8 @@ func OpenFileRegistry(ctx context.Context, path string, scope Scope, options Reg
 	return &FileRegistry{registry, s}, nil
 }
 
-// Close waits for calls that write and closes the file, for other processes to open. Every later call
-// returns fs.ErrClosed.
+// Close waits for calls that write and closes the file, for other processes to open. Later calls of the
+// registry return an error that wraps fs.ErrClosed; a second Close does nothing.
 func (r *FileRegistry) Close() error {
 	if r == nil || r.store == nil {
 		return nil
@@ -190,7 +192,10 @@ func (s *fileStore) open() error {
 		return safefile.Refused(checkRegistryFile, err)
 	}
 	if err := safefile.Lock(f); err != nil {
-		return errors.Join(fmt.Errorf("%w, although its lock file is not locked: %w", ErrInUse, err), f.Close())
+		if errors.Is(err, safefile.ErrLocked) {
+			err = fmt.Errorf("%w, although its lock file is not locked: %w", ErrInUse, err)
+		}
+		return errors.Join(err, f.Close())
 	}
 	j, records, err := readJournal(f, info.Size(), s.scope)
 	if err == nil {
@@ -233,7 +238,7 @@ func checkDirectory(path string) error {
 // View calls f with the records as they are at one moment.
 func (s *fileStore) View(ctx context.Context, f func(Tx) error) error {
 	if !s.current() {
-		// It may be that another call writes. Those that will write after it are not waited for.
+		// Another call may be writing: wait for that one, and for none that starts later.
 		if err := s.writing.exclusive(ctx, s.ready); err != nil {
 			return err
 		}

@@ -24,8 +24,8 @@ import (
 //	line n  the changes of one call
 //
 // A call appends a line, syncs the file, and only then writes the new length into the head. So everything
-// that the head covers must be whole. Of what comes after, the first line that is not whole ends the file:
-// its call did not return.
+// that the head covers must be whole. Of what comes after, whole lines count, also those of calls that did
+// not return or returned an error. The first line that is not whole ends the file.
 
 const (
 	journalFormat = "nodeattest registry 3"
@@ -109,7 +109,7 @@ func damaged(format string, values ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{checkRegistryFile}, values...)...)
 }
 
-// readJournal reads a file of this length, and removes the rest of a call that did not return.
+// readJournal reads a file of this length, and cuts off a last line that is not whole.
 func readJournal(f *os.File, length int64, scope Scope) (journal, *records, error) {
 	j := journal{file: f, size: headSize}
 	covered, err := readHead(f)

@@ -120,7 +120,10 @@ func endorsementPassword(ctx context.Context, h *tpmop.Handles, path string) ([]
 	if errors.Is(err, ErrHierarchyPassword) {
 		err = fmt.Errorf("%w: it was set elsewhere: %s", err, remedy)
 	}
-	return password, err
+	if err != nil {
+		return nil, err
+	}
+	return password, nil
 }
 
 // remedy says who can do what about a password that is not in the file.

@@ -181,7 +181,8 @@ func replayBank(entries []entry, pcrs []statement.PCR, opts *Options) ([]Event, 
 }
 
 // ofPCR returns the events of one PCR in one bank, in a new list.
-func ofPCR(p statement.PCR, events []Event) (list []Event) {
+func ofPCR(p statement.PCR, events []Event) []Event {
+	list := []Event{}
 	for n := range events {
 		if events[n].PCR == p.Index && events[n].Bank == p.Bank {
 			list = append(list, events[n])
@@ -193,7 +194,8 @@ func ofPCR(p statement.PCR, events []Event) (list []Event) {
 // explained reports whether the events lead to the value of the PCR, or would with more, the events
 // of ExitBootServices: profile 1.06, 3.3.4.6.
 func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
-	if explains(p, events) {
+	reached := extended(startValues(p.Index, len(p.Value)), p.Bank, events)
+	if contains(reached, p.Value) {
 		return nil, true
 	}
 	const invoked, returned = "Exit Boot Services Invocation", "Exit Boot Services Returned with "
@@ -204,7 +206,7 @@ func explained(p statement.PCR, events []Event) (more []Event, ok bool) {
 		for _, text := range texts {
 			more = append(more, Event{PCR: 5, Bank: p.Bank, Digest: digest(p.Bank, []byte(text)), UntrustedType: typeAction, UntrustedData: []byte(text)})
 		}
-		if explains(p, slices.Concat(events, more)) {
+		if contains(extended(reached, p.Bank, more), p.Value) {
 			return more, true
 		}
 	}
@@ -240,17 +242,30 @@ func digest(bank tpm2.TPMAlgID, data []byte) []byte {
 // explains reports whether the events of the PCR, extended one after the other from a value
 // that a reset gives, lead to its value.
 func explains(p statement.PCR, events []Event) bool {
-	hash, both := tpmwire.HashOf(p.Bank), []byte(nil)
-	return slices.ContainsFunc(startValues(p.Index, len(p.Value)), func(value []byte) bool {
+	return contains(extended(startValues(p.Index, len(p.Value)), p.Bank, events), p.Value)
+}
+
+func contains(values [][]byte, value []byte) bool {
+	return slices.ContainsFunc(values, func(v []byte) bool { return bytes.Equal(v, value) })
+}
+
+// extended extends each value by the events, one after the other. It returns nil if a digest has
+// another size.
+func extended(values [][]byte, bank tpm2.TPMAlgID, events []Event) (reached [][]byte) {
+	hash := tpmwire.HashOf(bank)
+	var both []byte
+	for _, value := range values {
+		value = bytes.Clone(value)
 		for n := range events {
 			if len(events[n].Digest) != len(value) {
-				return false
+				return nil
 			}
 			both = append(append(both[:0], value...), events[n].Digest...)
 			value = tpmwire.AppendDigest(value[:0], hash, both)
 		}
-		return bytes.Equal(value, p.Value)
-	})
+		reached = append(reached, value)
+	}
+	return reached
 }
 
 // startValues are the values that a PCR can have after a reset of the machine: TCG PC Client
