@@ -27,7 +27,8 @@ type nameAttribute struct {
 	Value []byte
 }
 
-// next removes the first element of a SET OF, if it follows the previous one in DER order.
+// next removes and returns the first element of a SET OF. ok is false if it is malformed or does not
+// follow the previous one in DER order.
 func next(set, previous *cryptobyte.String) (element cryptobyte.String, ok bool) {
 	var tag cryptobyteasn1.Tag
 	ok = set.ReadAnyASN1Element(&element, &tag) && bytes.Compare(*previous, element) < 0

@@ -43,7 +43,7 @@ var requestRules = []rule{
 			x.refuse(fault, "one common name, "+prefix+" and a node name")
 			return
 		}
-		name, ok := x.out.pkcs10.CSR.Subject.CommonName, false // the one that there is, as a string
+		name, ok := x.out.pkcs10.CSR.Subject.CommonName, false // of the only common name
 		if x.out.nodeName, ok = nodeNameAfter(prefix, name); !ok {
 			x.refuse(refusal.Quote(name), prefix+" and "+names.WantNode(strings.TrimPrefix(name, prefix)))
 		}
@@ -128,7 +128,8 @@ func (x *run) one(id oid.OID) (value []byte, fault string) {
 	return nil, "no text (tag " + strconv.Itoa(int(tag)) + ")"
 }
 
-// checkFlag reads the extension of [flagExtension], of which there is one at most.
+// checkFlag refuses a malformed flag extension ([flagExtension]), and a missing one if the policy
+// requires it. A request has one at most.
 func (x *run) checkFlag() {
 	flag, extensions := x.policy.Flag, x.out.pkcs10.CSR.Extensions
 	i := slices.IndexFunc(extensions, func(e pkix.Extension) bool { return e.Id.Equal(flag) })

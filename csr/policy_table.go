@@ -199,7 +199,10 @@ func (x *run) refuseErr(err error) {
 	if err == nil {
 		return
 	}
-	v, _ := errors.AsType[*Error](err) // which all of them are
+	v, ok := errors.AsType[*Error](err)
+	if !ok { // no parser returns another type; it is a refusal all the same
+		v = &Error{Check: checkRequestDER, Got: "a request that does not parse", Err: err}
+	}
 	x.found = append(x.found, v)
 }
 

@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"cmp"
 	"context"
 	"crypto"
 	"encoding/pem"
@@ -62,7 +61,10 @@ func Verify(ctx context.Context, provider Provider, request *Request) (*Attested
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(attested.Check(parsed), attested.Checked().CheckSignature()); err != nil {
+	if err := attested.Check(parsed); err != nil {
+		return nil, err
+	}
+	if err := attested.Checked().CheckSignature(); err != nil {
 		return nil, err
 	}
 	accepted := *attested
@@ -135,7 +137,8 @@ func (b *Bundle) ProviderVersion() (name string, version int, err error) {
 
 func providerVersion(provider string) (name string, version int, err error) {
 	name, digits, _ := strings.Cut(provider, "/v")
-	version, _ = strconv.Atoi(digits) // 0 for another text
+	// Ten digits show that a number is too large. Other texts that Atoi reads, such as "+1", differ below.
+	version, _ = strconv.Atoi(digits[:min(len(digits), 10)])
 	if !names.ValidLabel(name) || version < 1 || version > maxVersion || strconv.Itoa(version) != digits {
 		return "", 0, &Error{Check: checkProvider, Got: refusal.Quote(provider), Want: `a name and version such as "tpm/v1"`}
 	}

@@ -99,7 +99,7 @@ func (j *joining) checkRejoin(held *Record) error {
 		len(held.Issued) == 0 {
 		return nil
 	}
-	key := sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo) // as in the records: see csr.IsCanonicalSPKI
+	key := sha256.Sum256(checked.PKCS10().CSR.RawSubjectPublicKeyInfo) // canonical: ParsePKCS10 refuses others
 	if slices.ContainsFunc(held.Issued, func(i csr.IssuedRecord) bool { return i.SPKIHash == key }) {
 		return nil
 	}
