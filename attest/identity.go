@@ -63,7 +63,7 @@ func ParseIdentity(s string) (Identity, error) {
 		return "", CheckIdentity.Refuse(s, "the kind of key in front of its digest, as in ek:sha256:<64 lower-case hexadecimal digits>")
 	case "ek", "ak":
 		digest, ok := strings.CutPrefix(rest, "sha256:")
-		if !ok || len(digest) != 2*message.HashSize || strings.Trim(digest, "0123456789abcdef") != "" {
+		if !ok || !names.IsHex(digest, 2*message.HashSize) {
 			return "", CheckIdentity.Refuse(s, id.Kind()+":sha256:<64 lower-case hexadecimal digits>")
 		}
 	case "othername":

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/oid"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -84,7 +85,7 @@ const certificateIDPrefix = "X509SHA256="
 // isCertificateID reports whether an API server's credential ID is that of a certificate.
 func isCertificateID(id string) bool {
 	digest, ok := strings.CutPrefix(id, certificateIDPrefix)
-	return ok && len(digest) == 2*sha256.Size && strings.Trim(digest, "0123456789abcdef") == ""
+	return ok && names.IsHex(digest, 2*sha256.Size)
 }
 
 // ClientOf reports whether this is the record of a client certificate that was issued to the

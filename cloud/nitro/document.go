@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeattest/nodeattest/attest"
 	"github.com/nodeattest/nodeattest/cloud/internal/chain"
+	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/refusal"
 )
 
@@ -207,7 +208,7 @@ func (d *Document) refuseEnclave() error {
 		return checkEnclave.Refuse("pcrs, as an enclave has", "nitrotpm_pcrs")
 	}
 	tpm, ok := strings.CutPrefix(d.ModuleID, d.InstanceID+"-tpm")
-	if !ok || len(tpm) != 16 || !isHex(tpm) {
+	if !ok || !names.IsHex(tpm, 16) {
 		return checkModule.Refuse("module_id "+refusal.Quote(d.ModuleID), "<instance ID>-tpm<16 hexadecimal digits>")
 	}
 	return nil
@@ -216,10 +217,8 @@ func (d *Document) refuseEnclave() error {
 // validInstance reports whether an ID is "i-" and 17 hexadecimal digits, or 8 in old IDs.
 func validInstance(id string) bool {
 	digits, ok := strings.CutPrefix(id, "i-")
-	return ok && (len(digits) == 17 || len(digits) == 8) && isHex(digits)
+	return ok && (names.IsHex(digits, 17) || names.IsHex(digits, 8))
 }
-
-func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
 // validRegion reports whether a region is an area, perhaps a part of it, a direction and a number,
 // as in us-east-2 and us-gov-west-1. The name of a zone has a letter more, and is not a region.

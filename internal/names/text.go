@@ -11,6 +11,11 @@ func ValidText(s string, size int) bool {
 	return len(s) <= size && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
+// IsHex reports whether s is this number of lower-case hexadecimal digits.
+func IsHex(s string, digits int) bool {
+	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
+}
+
 // ValidIssuer reports whether a name can denote an issuer in a machine identity.
 func ValidIssuer(name string) bool {
 	alien := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' }

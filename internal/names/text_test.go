@@ -5,6 +5,18 @@ import (
 	"testing"
 )
 
+func TestIsHex(t *testing.T) {
+	for s, want := range map[string]bool{
+		"0123456789abcdef": true, "": false, "0123456789abcde": false, "0123456789abcdef0": false,
+		"0123456789abcdeF": false, "0123456789abcdeg": false, "g123456789abcdef": false, "01234567g9abcdef": false,
+		"0123456789abcde\n": false, "0123456789abcd\u00e9": false,
+	} {
+		if got := IsHex(s, 16); got != want {
+			t.Errorf("%q: got %t, want %t", s, got, want)
+		}
+	}
+}
+
 func TestValidText(t *testing.T) {
 	for _, c := range []struct {
 		name, s string
