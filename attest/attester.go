@@ -170,8 +170,8 @@ func open(ctx context.Context, session Session, c *message.Challenge) ([]byte, e
 	return secret, nil
 }
 
-// binding returns the Binding of these values and a machine, without key, nonce and times: the node's
-// own, to compare a challenge with, and the verifier's.
+// binding returns the Binding that node and verifier each expect, without key, nonce and times: the values
+// of s, the presented machine, the requester and the request's hash.
 func (s *Subject) binding(p *Presented, requester string, requestHash [message.HashSize]byte) message.Binding {
 	return message.Binding{
 		Road:              message.Road(p.Road),

@@ -72,13 +72,13 @@ func (c *Checked) Vouch(machine string, grant Grant, details any) *Attested {
 	grant.ProviderID = names.KnownProviderID(grant.ProviderID)
 	fault := c.CheckMachine(machine)
 	if fault == nil {
-		fault = c.machine.contradicts(&grant, c.nodeName)
+		fault = c.machine.checkGrant(&grant, c.nodeName)
 	}
 	return &Attested{checked: c, machine: machine, grant: grant.clone(), details: details, fault: fault}
 }
 
-// contradicts compares the UID and the provider ID of a grant with the machine's, where both have one.
-func (m *Machine) contradicts(g *Grant, nodeName string) error {
+// checkGrant compares the UID and the provider ID of a grant with the machine's, where both have one.
+func (m *Machine) checkGrant(g *Grant, nodeName string) error {
 	if g.MachineUID != "" && m.UID != "" && g.MachineUID != m.UID {
 		return checkInventoryMachine.Refuse("the machine with UID "+refusal.Quote(g.MachineUID), refusal.Quote(m.UID)+" for node "+nodeName)
 	}

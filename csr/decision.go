@@ -190,7 +190,7 @@ func (d UnplacedDecision) For(r *Request) Decision {
 func refusedWith(err error) (reason string, ok bool) {
 	switch e := err.(type) { //nolint:errorlint // this walks the tree itself
 	case *Error:
-		return e.Reason(), e != nil && !undecided(e) // whatever caused a retry, there is no answer yet
+		return e.Reason(), e != nil && !undecided(e) // an undecided cause leaves the question open
 	case interface{ DenyReason() string }:
 		return e.DenyReason(), !undecided(err)
 	}

@@ -35,7 +35,7 @@ const lockPoll = 20 * time.Millisecond
 // the change to the file, and returns once it survives kill -9 and loss of power. All records are in
 // memory, about 1 KiB each, so other calls read no more of the file than its size and time.
 //
-// A file of 1,000 lines more than twice its records is written anew. If the file is replaced, or
+// The file is written anew when it has over 1,000 lines more than twice its records. If it is replaced, or
 // overwritten with an old copy, every call has the check "registry-file" until the registry is opened again.
 // After a write that failed, such as on a full disk, the registry has the records that it had before; if no
 // later write succeeds, the change may be there when the registry is opened again.
@@ -304,12 +304,12 @@ func (s *fileStore) save(changes []change) error {
 // old file stays, and the next attempt is at twice its lines. It fails if the new file is in its place and
 // cannot be opened or its directory not synced: the registry must then be opened again.
 func (s *fileStore) rewrite() error {
-	old, closed := s.journal.file, runtime.GOOS == "windows"
-	if closed {
+	old, onWindows := s.journal.file, runtime.GOOS == "windows"
+	if onWindows {
 		_ = old.Close() // Windows does not replace an open file
 	}
 	failed := safefile.Replace(s.path, func(f *os.File) error { return writeJournal(f, s.scope, s.records) })
-	if failed == nil || closed || !s.current() { // it may be in its place, and only the sync of its directory failed
+	if failed == nil || onWindows || !s.current() { // it may be in its place, and only the sync of its directory failed
 		if err := s.open(); err != nil {
 			return err
 		}

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock locks an open file, without waiting. The error is [ErrLocked] if it is locked already. The lock belongs to
-// the open file: it ends when that is closed, or with the process.
+// Lock locks an open file, without waiting. The error is [ErrLocked] if it is locked already. The
+// lock belongs to the open file: it ends when that is closed, or with the process.
 func Lock(f *os.File) error {
 	// A lock on Windows is mandatory, so it lies behind the content: other processes read that.
 	at := &windows.Overlapped{OffsetHigh: 1 << 30}

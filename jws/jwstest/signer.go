@@ -104,8 +104,8 @@ func (s *Signer) segments(header, payload string) (string, error) {
 // raw makes the signature of an algorithm that fits the key over any bytes (RFC 7518, section 3; RFC
 // 8037, section 3.1).
 func (s *Signer) raw(algorithm jws.Algorithm, signed []byte) ([]byte, error) {
-	hashes := map[jws.Algorithm]crypto.Hash{"256": crypto.SHA256, "384": crypto.SHA384, "512": crypto.SHA512}
-	hash := hashes[algorithm[2:]] // 0 for EdDSA
+	hashes := map[string]crypto.Hash{"256": crypto.SHA256, "384": crypto.SHA384, "512": crypto.SHA512}
+	hash := hashes[string(algorithm[2:])] // 0 for EdDSA
 	opts := crypto.SignerOpts(hash)
 	if algorithm[0] == 'P' {
 		opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
