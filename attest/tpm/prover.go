@@ -340,16 +340,12 @@ func (s *session) Open(ctx context.Context, c *attest.Credential) ([]byte, error
 	if s.ek == nil {
 		return nil, fmt.Errorf("%w: this node takes the road of its AK's certificate", checkCredential)
 	}
-	o := &s.prover.options
-	secret, err := activate(ctx, s.handles, s.ak, s.ek, o.EndorsementPassword.Reveal(), c)
+	secret, err := activate(ctx, s.handles, s.ak, s.ek, s.prover.options.EndorsementPassword.Reveal(), c)
 	if err != nil {
 		return nil, err
 	}
 	if len(secret) != message.SecretSize {
 		return nil, fmt.Errorf("%w: it holds %d bytes, want %d", checkCredential, len(secret), message.SecretSize)
-	}
-	if o.EK.Handle != 0 {
-		return secret, nil
 	}
 	return secret, s.handles.Flush(s.ek.Handle)
 }

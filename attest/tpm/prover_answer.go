@@ -60,16 +60,15 @@ func isBadCredential(err error) bool {
 }
 
 // certify has ak certify key over qualifyingData: always a labelled HMAC of package attest,
-// never bytes that a caller chose, or the AK would sign for other protocols. Whatever it loads
-// is flushed before it returns, on every path. The TPM's answer is verified as the control
-// plane does it, so that a faulty TPM, or another key than was asked for, is noticed here and
-// not by a refusal.
+// never bytes that a caller chose, or the AK would sign for other protocols. The TPM's answer is
+// verified as the control plane does it, so that a faulty TPM, or another key than was asked for,
+// is noticed here and not by a refusal.
 func certify(ctx context.Context, h *tpmop.Handles, ak *tpmop.LoadedKey, key tpmkey.Certifiable, qualifyingData []byte) (e *statement.CertifyEvidence, err error) {
-	loaded, flush, err := key.Load(ctx, h)
+	loaded, err := key.Load(ctx, h)
 	if err != nil {
 		return nil, fmt.Errorf("key to certify: %w", err)
 	}
-	defer func() { err = errors.Join(err, flush()) }()
+	defer func() { err = errors.Join(err, h.Flush(loaded.Handle)) }()
 	rsp, err := tpmop.Anew(func() (*tpm2.CertifyResponse, error) {
 		// Without adminWithPolicy, a key's password is enough for the ADMIN role, which
 		// TPM2_Certify requires, whatever policy governs its use (Part 1, 19.2).

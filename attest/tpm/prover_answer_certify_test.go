@@ -354,8 +354,8 @@ type heldKey struct {
 
 func (k heldKey) Public() crypto.PublicKey { return k.key }
 
-func (k heldKey) Load(context.Context, *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
-	return k.loaded, func() error { return nil }, nil
+func (k heldKey) Load(context.Context, *tpmop.Handles) (*tpmop.LoadedKey, error) {
+	return k.loaded, nil
 }
 
 // otherKey is a key of the TPM that names another public key as its own.

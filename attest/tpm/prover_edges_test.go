@@ -269,10 +269,7 @@ func TestLostResponsesLeaveOthersAlone(t *testing.T) {
 		}},
 		"a software key": {tpm2.TPMCCLoadExternal, false, certifies(func(transport.TPM) tpmkey.Certifiable { return software })},
 		"a key in the TPM": {tpm2.TPMCCContextLoad, false, func(t *testing.T, tpm transport.TPM) error {
-			_, err := do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-				loaded, _, err := resident.Load(ctx, h)
-				return loaded, err
-			})
+			_, err := do(t, tpm, resident.Load)
 			return err
 		}},
 		"a key from a file": {tpm2.TPMCCLoad, false, func(t *testing.T, tpm transport.TPM) error {

@@ -24,9 +24,8 @@ type Certifiable interface {
 	// *ecdsa.PublicKey or an *rsa.PublicKey.
 	crypto.Signer
 
-	// Load puts the key into the TPM, if it is not there, and flush takes it out again. flush
-	// does not need a context and is never nil without an error.
-	Load(ctx context.Context, h *tpmop.Handles) (k *tpmop.LoadedKey, flush func() error, err error)
+	// Load puts the key into the TPM, if it is not there; h.Flush takes it out again.
+	Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error)
 }
 
 // SoftwareKey makes a key in this process's memory certifiable: an *ecdsa.PrivateKey on P-256
@@ -69,7 +68,7 @@ func (k *softwareKey) Sign(random io.Reader, digest []byte, opts crypto.SignerOp
 	return k.signer.Reveal().Sign(random, digest, opts)
 }
 
-func (k *softwareKey) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
+func (k *softwareKey) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 	isOurs := func(p *statement.Public) bool { return p.SameKey(k.key) }
 	external, err := tpmop.Encrypt(ctx, h, tpm2.LoadExternal{
 		InPrivate: tpm2.New2B(k.sensitive.Reveal()),
@@ -77,21 +76,16 @@ func (k *softwareKey) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.Loaded
 		Hierarchy: tpm2.TPMRHNull,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	rsp, err := tpmop.Load(ctx, h, isOurs, external, "TPM2_LoadExternal")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	h.Keep(rsp.ObjectHandle, rsp.Name.Buffer)
-	flush := func() error { return h.Flush(rsp.ObjectHandle) }
 	// A TPM may write a public area differently from the one it was given: the bytes under the
 	// Name are its own.
-	loaded, err := tpmop.ReadPublic(ctx, h, rsp.ObjectHandle)
-	if err != nil {
-		return nil, nil, errors.Join(err, flush())
-	}
-	return loaded, flush, nil
+	return tpmop.ReadPublic(ctx, h, rsp.ObjectHandle)
 }
 
 // externalAttributes are an external key's: a TPM refuses fixedTPM, fixedParent and

@@ -80,7 +80,7 @@ func TestTPMKeyPCRsAndPassword(t *testing.T) {
 	}
 	// Without the policy the TPM itself refuses.
 	_, err = do(t, tpm, func(ctx context.Context, h *tpmop.Handles) (any, error) {
-		loaded, _, err := k.Load(ctx, h)
+		loaded, err := k.Load(ctx, h)
 		if err != nil {
 			return nil, err
 		}

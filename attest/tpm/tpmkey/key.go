@@ -149,7 +149,7 @@ func (k *Key) Public() crypto.PublicKey { return k.key }
 
 // Load turns a saved key into a loaded one for the caller to flush, or lends the one that is
 // held. h may belong to another user of the same TPM; with another TPM it fails.
-func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, func() error, error) {
+func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
 	k = cmp.Or(k, new(Key))
 	var loaded *tpmop.LoadedKey
 	var err error
@@ -159,19 +159,16 @@ func (k *Key) Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, fun
 	case k.saved != nil:
 		loaded, err = tpmop.Reload(ctx, h, *k.saved, k.public)
 	default:
-		return nil, nil, os.ErrClosed
+		return nil, os.ErrClosed
 	}
 	if err != nil && (errors.Is(err, errReplaced) || tpmop.IsLost(err) || tpmop.IsUnfit(err)) {
 		loaded, err = k.restore(ctx, h, err)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	loaded.Password = k.password
-	if loaded.Handle == k.held {
-		return loaded, func() error { return nil }, nil
-	}
-	return loaded, func() error { return h.Flush(loaded.Handle) }, nil
+	return loaded, nil
 }
 
 // errReplaced says that a held key's handle is another key's.
@@ -247,7 +244,7 @@ func withinLimit(f func(ctx context.Context) error) error {
 
 func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme tpm2.TPMTSigScheme) ([]byte, error) {
 	rsp, err := tpmop.Anew(func() (*tpm2.SignResponse, error) {
-		loaded, flush, err := k.Load(ctx, h)
+		loaded, err := k.Load(ctx, h)
 		if err != nil {
 			return nil, err
 		}
@@ -261,7 +258,7 @@ func (k *Key) sign(ctx context.Context, h *tpmop.Handles, digest []byte, scheme 
 				Validation: tpm2.TPMTTKHashCheck{Tag: tpm2.TPMSTHashCheck, Hierarchy: tpm2.TPMRHNull},
 			}, "TPM2_Sign with 0x%08x", uint32(loaded.Handle))
 		}
-		return rsp, errors.Join(explainKeyRefusal(err), flush())
+		return rsp, errors.Join(explainKeyRefusal(err), h.Flush(loaded.Handle))
 	})
 	if err != nil {
 		return nil, err

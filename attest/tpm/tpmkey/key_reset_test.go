@@ -163,10 +163,7 @@ func TestNoReset(t *testing.T) {
 	tpm := tpmsim.Faulty(device, nil)
 	k, err := Create(t.Context(), tpm, ECDSAP256, Options{})
 	testkit.NoError(t, err)
-	if _, err := do(t, other, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-		loaded, _, err := k.Load(ctx, h)
-		return loaded, err
-	}); !errors.Is(err, tpm2.TPMRCIntegrity) {
+	if _, err := do(t, other, k.Load); !errors.Is(err, tpm2.TPMRCIntegrity) {
 		t.Errorf("another TPM: %v", err)
 	}
 	sum := sha256.Sum256(nil)
@@ -179,11 +176,11 @@ func TestNoReset(t *testing.T) {
 	testkit.NoError(t, device.Reset())
 	for range 2 { // another user of the TPM has the key, and leaves it as it is
 		if _, err := do(t, device, func(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error) {
-			loaded, flush, err := k.Load(ctx, h)
+			loaded, err := k.Load(ctx, h)
 			if err != nil {
 				return nil, err
 			}
-			return loaded, flush()
+			return loaded, h.Flush(loaded.Handle)
 		}); err != nil {
 			t.Error(err)
 		}

@@ -44,9 +44,13 @@ func (h *Handles) Drop(handle tpm2.TPMHandle) {
 	h.Open = slices.DeleteFunc(h.Open, func(o OpenHandle) bool { return o.Handle == handle })
 }
 
-// Flush flushes one kept handle. If that fails, the handle stays kept. There is no context: objects
-// are flushed, however late it is.
+// Flush flushes a kept handle, and leaves others alone: those of persistent keys, and of keys that a
+// tpmkey.Key holds. If that fails, the handle stays kept. There is no context: objects are flushed,
+// however late it is.
 func (h *Handles) Flush(handle tpm2.TPMHandle) error {
+	if !h.keeps(handle) {
+		return nil
+	}
 	if err := FlushContext(during(context.Background(), h.TPM), handle); err != nil {
 		return err
 	}

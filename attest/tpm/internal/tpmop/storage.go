@@ -53,10 +53,8 @@ func LoadUnder(ctx context.Context, h *Handles, parent *LoadedKey, public, priva
 		return nil, err
 	}
 	h.Keep(rsp.ObjectHandle, rsp.Name.Buffer)
-	if CheckPersistent(parent.Handle) != nil {
-		if err := h.Flush(parent.Handle); err != nil {
-			return nil, err
-		}
+	if err := h.Flush(parent.Handle); err != nil {
+		return nil, err
 	}
 	return NewLoadedKey(rsp.ObjectHandle, rsp.Name.Buffer, public)
 }

@@ -120,18 +120,18 @@ func (h *Handles) startSession(ctx context.Context, password []byte, salted bool
 		return nil, err
 	}
 	proof := []tpm2.AuthOption{tpm2.Auth(auth)}
-	flush := func() error { return nil }
+	var key tpm2.TPMHandle
 	if salted {
-		key, err := h.loadSessionKey(ctx)
+		loaded, err := h.loadSessionKey(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("key for a session: %w", err)
 		}
-		flush = func() error { return h.Flush(key.Handle) }
-		area, err := tpm2.Unmarshal[tpm2.TPMTPublic](key.Public.Raw)
+		key = loaded.Handle
+		area, err := tpm2.Unmarshal[tpm2.TPMTPublic](loaded.Public.Raw)
 		if err != nil {
 			return nil, fmt.Errorf("key for a session: %w", err)
 		}
-		proof = append(proof, tpm2.Salted(key.Handle, *area))
+		proof = append(proof, tpm2.Salted(key, *area))
 	}
 	before, err := h.LoadedSessions(ctx)
 	known := err == nil
@@ -147,7 +147,7 @@ func (h *Handles) startSession(ctx context.Context, password []byte, salted bool
 	}
 	h.Drop(session.Handle()) // a policy session is already kept
 	h.Keep(session.Handle(), nil)
-	return &oneUse{Session: session, h: h, handle: session.Handle()}, flush()
+	return &oneUse{Session: session, h: h, handle: session.Handle()}, h.Flush(key)
 }
 
 // oneUse is a session that the TPM ends after the command it is used in.
