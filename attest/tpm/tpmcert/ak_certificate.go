@@ -115,10 +115,10 @@ func (v *AKVerifier) Verify(ctx context.Context, p *AKPresented, now time.Time, 
 }
 
 func (v *AKVerifier) verify(ctx context.Context, w *links, p *AKPresented, now time.Time) (*AKCertificate, error) {
-	if err := cmp.Or(checkValidity(p.Leaf(), now), checkCriticalExtensions(p.Leaf())); err != nil {
+	if err := checkValidity(p.Leaf(), now); err != nil {
 		return nil, err
 	}
-	above, err := p.parseAbove(ctx, w, v.issuers[0].known)
+	above, err := p.path(ctx, w, v.issuers[0].known)
 	if err != nil {
 		return nil, err
 	}

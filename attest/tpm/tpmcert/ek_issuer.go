@@ -50,7 +50,7 @@ func (i *EKIssuer) check() error {
 	case i.RequireCRL && p.InsecureAllowExpiredEK:
 		return errors.New("RequireCRL with InsecureAllowExpiredEK: lists drop certificates that have expired")
 	}
-	return cmp.Or(checkIDs(p.Name, p.Extensions), checkProjectIDs(p.Name, p.Projects))
+	return checkIDs(p.Name, p.Extensions, p.Projects)
 }
 
 // ekRefusal is why one issuer refused, and how far it got: the error of the issuer that got

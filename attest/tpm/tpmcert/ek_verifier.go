@@ -229,12 +229,10 @@ func (p *EKPresented) Key() crypto.PublicKey { return p.ek.PublicKey }
 // above it, in DER, leaf first and without the root, or, if it has none, from its canonical
 // SubjectPublicKeyInfo. Exactly one of the two must be present. A refusal is a [*refusal.Error].
 func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, error) {
-	switch {
-	case len(certificates) > 0 && len(ekPublic) > 0:
-		return nil, checkEKSources.Refuse("an EK certificate and an EK without one", "one EK")
-	case len(certificates) == 0 && len(ekPublic) == 0:
-		return nil, checkEKSources.Refuse("", "an EK certificate or an EK")
-	case len(ekPublic) > 0:
+	if len(certificates) > 0 == (len(ekPublic) > 0) {
+		return nil, checkEKSources.Refuse(fmt.Sprintf("%d certificates and %d bytes of an EK without one", len(certificates), len(ekPublic)), "one EK")
+	}
+	if len(ekPublic) > 0 {
 		ek, err := parseEKPublic(ekPublic)
 		if err != nil {
 			return nil, err
@@ -315,10 +313,7 @@ func (v *EKVerifier) askIssuers(ctx context.Context, w *links, p *EKPresented, n
 	if len(v.issuers) == 0 {
 		return nil, checkEKUntrusted.Refuse(string(p.Identity()), "one that is on the list of EKs, or that the platform states, as no issuer is trusted")
 	}
-	if err := checkCriticalExtensions(p.leaf.Certificate); err != nil {
-		return nil, err
-	}
-	above, err := p.parseAbove(ctx, w, v.known)
+	above, err := p.path(ctx, w, v.known)
 	if err != nil {
 		return nil, err
 	}

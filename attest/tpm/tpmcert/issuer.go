@@ -108,15 +108,20 @@ func checkProfile(p *Profile) error {
 			ids = append(ids, s.scope().Types...)
 		}
 	}
-	return cmp.Or(checkIDs(p.Name, ids), checkProjectIDs(p.Name, p.Projects))
+	return checkIDs(p.Name, ids, p.Projects)
 }
 
 // checkIDs refuses what no certificate can have: for one, the dotted form of an identifier,
-// converted where it should have been parsed.
-func checkIDs(profile string, ids []oid.OID) error {
+// converted where it should have been parsed, and for another, a project's number in place of its ID.
+func checkIDs(profile string, ids []oid.OID, projects []string) error {
 	for _, id := range ids {
 		if !id.Valid() {
 			return fmt.Errorf("profile %s names %q, want an object identifier, as oid.Parse returns it", profile, string(id))
+		}
+	}
+	for _, project := range projects {
+		if !isGCE(project + "/1") {
+			return fmt.Errorf("profile %s names the project %q, want the ID of one, and not its number", profile, project)
 		}
 	}
 	return nil
@@ -147,9 +152,14 @@ func checkNumber(certificates [][]byte) error {
 	return nil
 }
 
-// parseAbove parses the certificates above the leaf, and checks that there is one path to try:
-// each certificate is the issuer of the one before it, and no name occurs twice.
-func (p *sentChain) parseAbove(ctx context.Context, w *links, known *linkMemory) ([]*certificate, error) {
+// path returns the certificates above the leaf, parsed, if there is one path to try: each certificate is the
+// issuer of the one before it, and no name occurs twice. It refuses critical extensions of the leaf that are
+// not understood; the subjectAltName was removed from the list when it was parsed.
+func (p *sentChain) path(ctx context.Context, w *links, known *linkMemory) ([]*certificate, error) {
+	if unknown := p.leaf.UnhandledCriticalExtensions; len(unknown) > 0 {
+		return nil, checkCertificateExtension.Refuse("critical extension "+unknown[0].String(),
+			"critical extensions that are understood")
+	}
 	if err := w.Work(ctx, p.leaf.work); err != nil {
 		return nil, err
 	}

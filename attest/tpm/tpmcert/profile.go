@@ -200,16 +200,6 @@ func checkExtensions(cert *x509.Certificate, ids []oid.OID, profile string) erro
 	return nil
 }
 
-// checkCriticalExtensions refuses critical extensions that are not understood, for every issuer. The
-// subjectAltName is removed from the list once it has been parsed.
-func checkCriticalExtensions(cert *x509.Certificate) error {
-	if unknown := cert.UnhandledCriticalExtensions; len(unknown) > 0 {
-		return checkCertificateExtension.Refuse("critical extension "+unknown[0].String(),
-			"critical extensions that are understood")
-	}
-	return nil
-}
-
 func (p *Profile) checkKeyUsage(cert *x509.Certificate) error {
 	bad := cert.KeyUsage & noSigningKeyUsage
 	if cert.IsCA { // by InsecureAllowCA

@@ -2,7 +2,6 @@ package tpmcert
 
 import (
 	"crypto/x509"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -32,14 +31,4 @@ func checkProject(cert *x509.Certificate, projects []string, profile string) err
 		got = "project " + instance.ProjectID
 	}
 	return checkCertificateProject.Refuse(got, "one of "+strings.Join(projects, ", ")+", by profile "+profile)
-}
-
-// checkProjectIDs refuses an impossible project ID.
-func checkProjectIDs(profile string, projects []string) error {
-	for _, project := range projects {
-		if !isGCE(project + "/1") {
-			return fmt.Errorf("profile %s names the project %q, want the ID of one, and not its number", profile, project)
-		}
-	}
-	return nil
 }
