@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -139,9 +140,12 @@ func temporaryName(name, unique string) string { return "." + name + "." + uniqu
 // Sweep removes what writers of a file that were killed have left behind in its directory. The
 // caller knows that no other process writes the file now.
 func Sweep(dir *os.Root, name string) {
-	left, _ := fs.Glob(dir.FS(), temporaryName(name, "*"))
-	for _, temporary := range left {
-		_ = dir.Remove(temporary) // if not this time, then the next
+	entries, _ := fs.ReadDir(dir.FS(), ".")
+	for _, e := range entries {
+		unique := strings.TrimSuffix(strings.TrimPrefix(e.Name(), "."+name+"."), ".tmp")
+		if e.Name() == temporaryName(name, unique) && !strings.Contains(unique, ".") { // which another file's has
+			_ = dir.Remove(e.Name()) // if not this time, then the next
+		}
 	}
 }
 

@@ -79,17 +79,23 @@ func TestSweep(t *testing.T) {
 	if err := Replace(filepath.Join(dir, "secret"), Content(nil)); err != nil {
 		t.Fatal(err)
 	}
-	err = ReplaceIn(root, "secret", func(*os.File) error {
-		Sweep(root, "secrets")
-		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
-			t.Errorf("got %v, %v", entries, err)
+	for _, name := range []string{"secret", "secret.new", "s[e]cret*"} {
+		err := ReplaceIn(root, name, func(*os.File) error {
+			for _, other := range []string{"secret", "secrets", "secre", "secret.ne", "new", "*", ""} {
+				if other != name {
+					Sweep(root, other)
+				}
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+				t.Errorf("%s: got %v, %v", name, entries, err)
+			}
+			Sweep(root, name)
+			checkFiles(t, dir, "secret")
+			return killed
+		})
+		if !errors.Is(err, killed) {
+			t.Errorf("%s: %v", name, err)
 		}
-		Sweep(root, "secret")
-		checkFiles(t, dir, "secret")
-		return killed
-	})
-	if !errors.Is(err, killed) {
-		t.Error(err)
 	}
 }
 
