@@ -175,35 +175,31 @@ func foldRune(r rune) rune {
 // Text decodes the content of one of ASN.1's string types; ok is false for other types, and if it
 // is no text. T61String is read as Latin-1, which is what certificates put in it.
 func Text(tag asn1.Tag, value []byte) (text string, ok bool) {
+	var runes []rune
 	switch tag {
 	case asn1.UTF8String:
 		return string(value), utf8.Valid(value)
 	case asn1.PrintableString, asn1.IA5String, tagNumericString, tagVisibleString:
 		return string(value), !slices.ContainsFunc(value, func(c byte) bool { return c >= 0x80 })
 	case asn1.T61String:
-		runes := make([]rune, len(value))
+		runes = make([]rune, len(value))
 		for n, c := range value {
 			runes[n] = rune(c)
 		}
-		return string(runes), true
 	case tagBMPString:
 		units := make([]uint16, len(value)/2)
 		if n, err := binary.Decode(value, binary.BigEndian, units); err != nil || n != len(value) {
 			return "", false
 		}
-		return validText(utf16.Decode(units))
+		runes = utf16.Decode(units)
 	case tagUniversalString:
-		runes := make([]rune, len(value)/4)
+		runes = make([]rune, len(value)/4)
 		if n, err := binary.Decode(value, binary.BigEndian, runes); err != nil || n != len(value) {
 			return "", false
 		}
-		return validText(runes)
+	default:
+		return "", false
 	}
-	return "", false
-}
-
-// validText refuses code points that are no characters: half a surrogate pair, or a number beyond the
-// last code point.
-func validText(runes []rune) (string, bool) {
+	// Half a surrogate pair, or a number beyond the last code point, is no character.
 	return string(runes), !slices.ContainsFunc(runes, func(r rune) bool { return !utf8.ValidRune(r) || r == utf8.RuneError })
 }
