@@ -18,19 +18,13 @@ func ValidNode(name string) bool {
 	if len(name) > MaxNodeSize {
 		return false
 	}
-	previous := byte('.') // the empty name ends with it too
-	for i := 0; i < len(name); i++ {
-		c := name[i]
-		switch {
-		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9':
-		case c == '-' && previous != '.':
-		case c == '.' && previous != '.' && previous != '-':
-		default:
+	alien := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
+	for part := range strings.SplitSeq(name, ".") {
+		if part == "" || part[0] == '-' || part[len(part)-1] == '-' || strings.ContainsFunc(part, alien) {
 			return false
 		}
-		previous = c
 	}
-	return previous != '.' && previous != '-'
+	return true
 }
 
 // Lower writes ASCII letters in lower case, and leaves all others.
