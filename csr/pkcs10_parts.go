@@ -75,23 +75,17 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 	for !set.Empty() {
 		var content cryptobyte.String
 		var a attribute
-		if len(p.attributes) == maxAttributes {
-			most := strconv.Itoa(maxAttributes)
-			return &Error{Check: checkRequestAttributes, Got: "over " + most + " attributes", Want: "at most " + most}
-		}
-		fault := "attributes out of order"
-		if !set.PeekASN1Tag(cryptobyteasn1.SEQUENCE) {
-			fault = "a malformed attribute"
-		}
+		sequence := set.PeekASN1Tag(cryptobyteasn1.SEQUENCE)
 		element, ordered := next(&set, &previous)
-		if !ordered {
-			return attributesViolation(fault)
-		}
-		if !element.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &a.id) ||
-			!content.ReadASN1(&a.values, cryptobyteasn1.SET) || !content.Empty() || !isSetOfAny(a.values) {
+		switch {
+		case len(p.attributes) == maxAttributes:
+			return &Error{Check: checkRequestAttributes, Got: "over " + strconv.Itoa(maxAttributes) + " attributes", Want: "at most " + strconv.Itoa(maxAttributes)}
+		case sequence && !ordered:
+			return attributesViolation("attributes out of order")
+		case !sequence || !element.ReadASN1(&content, cryptobyteasn1.SEQUENCE) || !oid.Read(&content, &a.id) ||
+			!content.ReadASN1(&a.values, cryptobyteasn1.SET) || !content.Empty() || !isSetOfAny(a.values):
 			return attributesViolation("a malformed attribute")
-		}
-		if slices.ContainsFunc(p.attributes, func(other attribute) bool { return other.id == a.id }) {
+		case slices.ContainsFunc(p.attributes, func(other attribute) bool { return other.id == a.id }):
 			return attributesViolation("two attributes " + a.id.String())
 		}
 		p.attributes = append(p.attributes, a)
