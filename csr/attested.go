@@ -82,10 +82,13 @@ func (m *Machine) checkGrant(g *Grant, nodeName string) error {
 	if g.MachineUID != "" && m.UID != "" && g.MachineUID != m.UID {
 		return checkInventoryMachine.Refuse("the machine with UID "+refusal.Quote(g.MachineUID), refusal.Quote(m.UID)+" for node "+nodeName)
 	}
-	if g.ProviderID != "" && m.ProviderID != "" {
-		if same, got, want := oid.SameProviderID(g.ProviderID, m.ProviderID); !same {
-			return CheckProviderIDMismatch.Refuse(got, "the machine's, "+want)
-		}
+	return m.checkProviderID(g.ProviderID)
+}
+
+// checkProviderID compares a provider ID that is claimed or granted with the machine's, if both are known.
+func (m *Machine) checkProviderID(id string) error {
+	if same, got, want := oid.SameProviderID(cmp.Or(id, m.ProviderID), cmp.Or(m.ProviderID, id)); !same {
+		return CheckProviderIDMismatch.Refuse(got, "the machine's, "+want)
 	}
 	return nil
 }

@@ -317,13 +317,7 @@ var machineRules = []rule{
 		}
 	}},
 	{CheckProviderIDMismatch, nil, func(x *run) {
-		claimed, own := x.out.pkcs10.ProviderID, x.out.machine.ProviderID
-		if own == "" || claimed == "" {
-			return
-		}
-		if same, got, want := oid.SameProviderID(claimed, own); !same {
-			x.refuse(got, "the machine's, "+want)
-		}
+		x.refuseErr(x.out.machine.checkProviderID(x.out.pkcs10.ProviderID))
 	}},
 	{CheckSANNotOwn, nil, func(x *run) {
 		if m := &x.out.machine; x.out.found {
