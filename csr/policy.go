@@ -167,7 +167,9 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		username: r.User.Username, uid: r.Metadata.UID, credentialID: r.CredentialID(), now: wallclock.Or(p.Now), clusters: p.ClusterIDs}}
 	x.out.at = x.out.now()
 	x.try(objectRules)
-	if x.read(parsed) {
+	var err error
+	x.out.bundle, x.out.pkcs10, err = parsed.read()
+	if x.refuseErr(err); err == nil { // otherwise nothing more can be said about the request
 		x.try(requestRules)
 		x.try(sanRules)
 		x.try(machineRules)

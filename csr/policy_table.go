@@ -216,17 +216,6 @@ func (x *run) broken(rule Check) bool {
 	return slices.ContainsFunc(x.found, func(e *Error) bool { return e.Check == rule })
 }
 
-// read parses the bundle and the request in it, unless that was done before. If it returns
-// false, nothing more can be said about the request.
-func (x *run) read(parsed *Parsed) bool {
-	var err error
-	if x.out.bundle, err = parsed.Bundle(); err == nil {
-		x.out.pkcs10, err = parsed.sharedPKCS10()
-	}
-	x.refuseErr(err)
-	return err == nil
-}
-
 // err returns the outcome: nil only if every rule was kept and every callback answered.
 func (x *run) err() error {
 	switch {

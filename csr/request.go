@@ -341,23 +341,23 @@ func (p *Parsed) Bundle() (*Bundle, error) {
 // PKCS10 returns a copy of the result of [ParsePKCS10] for the request in the bundle, with its
 // errors and the errors of [Parsed.Bundle].
 func (p *Parsed) PKCS10() (*PKCS10, error) {
-	shared, err := p.sharedPKCS10()
+	_, shared, err := p.read()
 	if err != nil {
 		return nil, err
 	}
 	return shared.clone(), nil
 }
 
-// sharedPKCS10 returns the PKCS10 that every [Checked] of this request refers to. It never leaves
-// the package.
-func (p *Parsed) sharedPKCS10() (*PKCS10, error) {
+// read returns the bundle and the PKCS10 that every [Checked] of this request refers to. The PKCS10
+// never leaves the package.
+func (p *Parsed) read() (*Bundle, *PKCS10, error) {
 	bundle, err := p.Bundle()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c := p.content
 	c.pkcs10Once.Do(func() { c.pkcs10, c.pkcs10Err = ParsePKCS10(bundle.Request) })
-	return c.pkcs10, c.pkcs10Err
+	return bundle, c.pkcs10, c.pkcs10Err
 }
 
 // der returns the PKCS#10 request that kube-apiserver reads in Spec.Request: the first
