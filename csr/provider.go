@@ -193,8 +193,7 @@ func (m *Metadata) ChooseVersion(speaks []string) (string, error) {
 	}
 	best, newest := "", 0
 	for _, name := range speaks {
-		_, version, err := providerVersion(name)
-		if err == nil && slices.Contains(offered, name) && version > newest {
+		if _, version, _ := providerVersion(name); version > newest && slices.Contains(offered, name) { // a name without one has 0
 			best, newest = name, version
 		}
 	}
