@@ -51,13 +51,9 @@ var requestRules = []rule{
 	{checkSubjectOrganization, known, func(x *run) {
 		organization := purposes[x.out.purpose].organization
 		name, fault := x.one(oid.Organization)
-		if fault == "" {
-			if string(name) == organization {
-				return
-			}
-			fault = refusal.Quote(string(name))
+		if fault != "" || string(name) != organization {
+			x.refuse(cmp.Or(fault, refusal.Quote(string(name))), "one organization, "+organization)
 		}
-		x.refuse(fault, "one organization, "+organization)
 	}},
 	{checkSubjectExtraRDN, nil, func(x *run) {
 		for i := range x.out.pkcs10.subject {
