@@ -74,7 +74,9 @@ func (c *Checked) Machine() *Machine {
 	if !c.found {
 		return nil
 	}
-	return c.machine.clone()
+	m := c.machine
+	m.DNSNames, m.IPAddresses = slices.Clone(m.DNSNames), slices.Clone(m.IPAddresses)
+	return &m
 }
 
 // ClusterIDs returns the names of the cluster that the policy serves ([Policy.ClusterIDs]).

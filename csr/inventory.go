@@ -2,7 +2,6 @@ package csr
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/nodeattest/nodeattest/internal/names"
 	"github.com/nodeattest/nodeattest/oid"
@@ -85,10 +84,4 @@ func (p *Policy) CheckMachine(m *Machine) error {
 		return refusal.Config("providerID", refusal.Quote(id), "<scheme>://<the platform's name of the machine>, or none")
 	}
 	return p.reserved().Check(m.DNSNames, m.IPAddresses)
-}
-
-func (m *Machine) clone() *Machine {
-	c := *m
-	c.DNSNames, c.IPAddresses = slices.Clone(m.DNSNames), slices.Clone(m.IPAddresses)
-	return &c
 }
