@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
@@ -106,19 +105,15 @@ func (c *Checked) sansThat(name func(string) bool, address func(netip.Addr) bool
 // sansBeside returns the names and addresses that are not in these lists. Names there may be
 // in upper or lower case, and IPv4 addresses in either form. An address with a zone is never
 // equal.
-func (c *Checked) sansBeside(names []string, addresses []netip.Addr) []string {
+func (c *Checked) sansBeside(dnsNames []string, addresses []netip.Addr) []string {
 	return c.sansThat(
 		func(n string) bool {
-			return !slices.ContainsFunc(names, func(own string) bool { return equalLower(own, n) })
+			return !slices.ContainsFunc(dnsNames, func(own string) bool { return names.Lower(own) == n })
 		},
 		func(a netip.Addr) bool {
 			return !slices.ContainsFunc(addresses, func(own netip.Addr) bool { return own.Unmap() == a })
 		})
 }
-
-// equalLower compares s, whose ASCII letters may be in upper or lower case, with lower,
-// which is lower-case ASCII. A non-ASCII letter that folds to an ASCII one is longer.
-func equalLower(s, lower string) bool { return len(s) == len(lower) && strings.EqualFold(s, lower) }
 
 // reserved are what no node may have.
 func (p *Policy) reserved() *names.Reserved {
