@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/elliptic"
 	"encoding/asn1"
+	"errors"
 	"math"
 	"net/netip"
 	"slices"
@@ -173,7 +174,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 		x.try(requestRules)
 		x.try(sanRules)
 		x.try(machineRules)
-		if !unsigned && !x.broken(checkKeyType) && !x.broken(checkKeyStrength) {
+		if !unsigned && !errors.Is(x.found, checkKeyType) && !errors.Is(x.found, checkKeyStrength) {
 			x.refuseErr(x.out.CheckSignature())
 		}
 	}

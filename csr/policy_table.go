@@ -211,11 +211,6 @@ func (x *run) cannotDecide(err error) {
 	x.undecided = cmp.Or(x.undecided, refusal.Retry(err))
 }
 
-// broken reports whether a rule has been reported as broken.
-func (x *run) broken(rule Check) bool {
-	return slices.ContainsFunc(x.found, func(e *Error) bool { return e.Check == rule })
-}
-
 // err returns the outcome: nil only if every rule was kept and every callback answered.
 func (x *run) err() error {
 	switch {
