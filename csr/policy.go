@@ -181,7 +181,7 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	if err := x.err(); err != nil {
 		return nil, err
 	}
-	if x.out.provider = x.provider; x.provider == "" { // under Kubernetes' own signers
+	if x.out.provider == "" { // under Kubernetes' own signers
 		x.out.provider, _, _ = x.out.bundle.ProviderVersion()
 	}
 	return x.out, nil

@@ -27,14 +27,14 @@ var requestRules = []rule{
 		evidence := x.out.bundle.Provider
 		name, _, _ := strings.Cut(evidence, "/")
 		switch {
-		case x.provider == name || x.provider == "": // the same, or one of Kubernetes' signers, which select no provider
-		case x.provider == providerInsecure && name == "":
-		case x.provider == providerInsecure:
+		case x.out.provider == name || x.out.provider == "": // the same, or one of Kubernetes' signers, which select no provider
+		case x.out.provider == providerInsecure && name == "":
+		case x.out.provider == providerInsecure:
 			x.refuse(refusal.Quote(evidence), "no evidence")
 		case evidence == "":
-			x.refuse("a request without evidence", "evidence for provider "+x.provider)
+			x.refuse("a request without evidence", "evidence for provider "+x.out.provider)
 		default:
-			x.refuse(refusal.Quote(evidence), "evidence for provider "+x.provider)
+			x.refuse(refusal.Quote(evidence), "evidence for provider "+x.out.provider)
 		}
 	}},
 	{checkSubjectCommonName, known, func(x *run) {
@@ -189,11 +189,11 @@ var objectRules = []rule{
 	}},
 	{checkRequesterPurpose, known, func(x *run) {
 		class := x.out.requester.Class
-		if class == 0 || class.mayAsk(x.out.purpose, x.provider) {
+		if class == 0 || class.mayAsk(x.out.purpose, x.out.provider) {
 			return
 		}
 		want := "what the class may ask for"
-		if x.provider == providerInsecure {
+		if x.out.provider == providerInsecure {
 			want = "client certificates for bootstrap requesters only: the insecure signer does not rotate"
 		}
 		x.refuse("a "+x.out.purpose.String()+" certificate for a "+class.String()+" requester", want)
@@ -231,14 +231,14 @@ func (r *Request) closed() []string {
 func (x *run) checkSignerName() {
 	target, filed := x.out.signerName, x.out.filedUnder
 	var want string
-	x.out.purpose, x.provider, want = parseSignerName(target)
+	x.out.purpose, x.out.provider, want = parseSignerName(target)
 	challenged := challengedProvider(filed)
 	switch {
 	case x.out.purpose == 0:
 		x.refuse(refusal.Quote(target), want)
 	case !slices.Contains(x.policy.SignerNames, target):
 		x.refuse(refusal.Quote(target), "a signer that this policy serves")
-	case filed != target && (challenged == "" || x.provider != "" && challenged != x.provider):
+	case filed != target && (challenged == "" || x.out.provider != "" && challenged != x.out.provider):
 		x.refuse(refusal.Quote(filed), target+", or its challenge signer")
 	}
 }
@@ -252,7 +252,7 @@ func (x *run) checkExpiration() {
 	if asked != nil {
 		x.out.lifetime = time.Duration(*asked) * time.Second
 	}
-	if x.out.purpose == 0 || x.provider != "" {
+	if x.out.purpose == 0 || x.out.provider != "" {
 		return // our own signers cap the lifetime
 	}
 	longest := x.policy.maxLifetime()

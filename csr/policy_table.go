@@ -170,7 +170,6 @@ type run struct {
 	ctx     context.Context
 	request *Request
 
-	provider    string // that the signer name selects
 	found       Errors
 	undecided   error // of the first callback that could not answer: a retry
 	rule        Check // the one being tried
