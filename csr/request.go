@@ -310,11 +310,11 @@ func (r *Request) KeepParsed() *Request {
 // Parsed returns the request, to be read once. Nothing is parsed here: [Policy.Check] reports
 // parse errors after it has left alone the requests of other controllers.
 func (r *Request) Parsed() *Parsed {
-	if r != nil && r.kept != nil && bytes.Equal(r.kept.text, r.Spec.Request) {
-		return &Parsed{r, r.kept}
-	}
-	if r == nil {
+	switch {
+	case r == nil:
 		return new(Parsed)
+	case r.kept != nil && bytes.Equal(r.kept.text, r.Spec.Request):
+		return &Parsed{r, r.kept}
 	}
 	return &Parsed{r, &content{text: r.Spec.Request}}
 }
