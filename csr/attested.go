@@ -109,13 +109,11 @@ func (c *Checked) CheckMachine(machine string) error {
 	if !other && !otherProvider {
 		return nil
 	}
-	verified, known := refusal.QuoteApart(machine, own.Identity, nil)
-	got := "machine " + verified + " by " + refusal.OrNothing(c.provider)
-	const check = checkInventoryMachine
-	return faults{
-		{other, check, got, known + " for node " + c.nodeName},
-		{otherProvider, check, got, "one by " + refusal.OrNothing(own.Provider) + " for node " + c.nodeName},
-	}.first()
+	got, want := refusal.QuoteApart(machine, own.Identity, nil)
+	if !other {
+		want = "one by " + refusal.OrNothing(own.Provider)
+	}
+	return checkInventoryMachine.Refuse("machine "+got+" by "+refusal.OrNothing(c.provider), want+" for node "+c.nodeName)
 }
 
 // checkInventoryMachine: the machine that was verified is the one that the inventory has for the
