@@ -309,10 +309,7 @@ func (u *User) Requester() (Requester, error) {
 		u = new(User)
 	}
 	q, err := requesterOf(u.Username)
-	if err == nil {
-		err = q.readGroups(u.Groups)
-	}
-	if err != nil {
+	if err := cmp.Or(err, q.readGroups(u.Groups)); err != nil {
 		return Requester{}, err
 	}
 	return q, nil
