@@ -171,27 +171,24 @@ func ProviderOf(signerName string) string {
 // parseSignerName returns the purpose and the provider of a signer name. For a name without
 // a purpose it returns 0, "" and the wanted name, for an error.
 func parseSignerName(name string) (purpose Purpose, provider, want string) {
-	switch name {
-	case SignerKubeAPIServerClientKubelet:
+	client, isClient := strings.CutPrefix(name, clientSignerPrefix)
+	server, isServing := strings.CutPrefix(name, servingSignerPrefix)
+	switch {
+	case name == SignerKubeAPIServerClientKubelet:
 		return PurposeClient, "", ""
-	case SignerKubeletServing:
+	case name == SignerKubeletServing:
 		return PurposeServing, "", ""
-	case SignerRecoveryTPM:
+	case name == SignerRecoveryTPM:
 		return PurposeRecovery, "tpm", ""
-	}
-	if p, ok := strings.CutPrefix(name, clientSignerPrefix); ok && names.ValidLabel(p) {
-		return PurposeClient, p, ""
-	}
-	if p, ok := strings.CutPrefix(name, servingSignerPrefix); ok && names.ValidLabel(p) {
-		if p == providerInsecure {
-			return 0, "", "a signer of client certificates: the insecure provider has no others"
-		}
-		return PurposeServing, p, ""
-	}
-	if strings.HasPrefix(name, misspeltPrefix) {
+	case isClient && names.ValidLabel(client):
+		return PurposeClient, client, ""
+	case name == servingSignerPrefix+providerInsecure:
+		return 0, "", "a signer of client certificates: the insecure provider has no others"
+	case isServing && names.ValidLabel(server):
+		return PurposeServing, server, ""
+	case strings.HasPrefix(name, misspeltPrefix):
 		return 0, "", "the prefix cluster.x-k8s.io/: kube-apiserver refuses cluster-x-k8s-io/"
-	}
-	if strings.HasPrefix(name, challengeSignerPrefix) {
+	case strings.HasPrefix(name, challengeSignerPrefix):
 		return 0, "", "the signer of the certificate: no certificate is signed for the challenge signer"
 	}
 	return 0, "", "a signer of node certificates"
