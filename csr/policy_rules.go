@@ -84,12 +84,9 @@ var requestRules = []rule{
 		}
 	}},
 	{checkExtensionNotAllowed, nil, func(x *run) {
-		extensions := x.out.pkcs10.CSR.Extensions
-		for i := range extensions {
-			id := extensions[i].Id
-			isFlag := x.policy.Flag != nil && id.Equal(x.policy.Flag)
-			if !isFlag && !oid.KubernetesNodeProviderIdentifier.Equal(id) && !oid.SubjectAltName.Equal(id) { // judged by the san- rules
-				x.refuse("extension "+id.String(), "provider ID and, for serving, SANs")
+		for _, e := range x.out.pkcs10.CSR.Extensions { // SANs are judged by the san- rules
+			if !e.Id.Equal(x.policy.Flag) && !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) && !oid.SubjectAltName.Equal(e.Id) {
+				x.refuse("extension "+e.Id.String(), "provider ID and, for serving, SANs")
 			}
 		}
 	}},
