@@ -44,9 +44,6 @@ type Bundle struct {
 	Data []byte
 }
 
-// bundleBlocks is the order of the blocks of a bundle.
-var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
-
 // Parse reads a bundle: one CERTIFICATE REQUEST block, followed either by nothing or by one
 // provider and one data block. The blocks are canonical PEM (RFC 7468, the strict form of
 // section 3 with LF line ends): no headers, base64 in lines of 64 columns with canonical
@@ -57,7 +54,7 @@ var bundleBlocks = []string{BlockRequest, BlockProvider, BlockData}
 // "bundle-size", or with "bundle-block" or "bundle-base64" for the first fault in the text, or
 // then with "request-der" or "bundle-provider".
 func Parse(pem []byte) (*Bundle, error) {
-	blocks, err := readBlocks(pem, bundleBlocks)
+	blocks, err := readBlocks(pem, BlockRequest, BlockProvider, BlockData)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +101,6 @@ func sizeViolation(size int) error {
 	return &Error{Check: checkBundleSize, Got: strconv.Itoa(size) + " bytes", Want: "1 to " + strconv.Itoa(maxBundleSize)}
 }
 
-// proposalBlocks is the order of the blocks in the proposal's form.
-var proposalBlocks = []string{BlockRequest, BlockProposalData}
-
 // ParseProposal reads a request in the form of the Cluster API proposal's example: a
 // CERTIFICATE REQUEST block and an ATTESTATION DATA block, with no block that names the
 // provider. So the result has Data and an empty Provider, and the caller knows from the
@@ -116,7 +110,7 @@ var proposalBlocks = []string{BlockRequest, BlockProposalData}
 // It is as strict as [Parse], with one exception: the data may be a single line of any
 // length, as in the proposal's example. Errors are as for Parse.
 func ParseProposal(pem []byte) (*Bundle, error) {
-	blocks, err := readBlocks(pem, proposalBlocks)
+	blocks, err := readBlocks(pem, BlockRequest, BlockProposalData)
 	if err != nil {
 		return nil, err
 	}

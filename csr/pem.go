@@ -28,7 +28,7 @@ var strictBase64 = base64.StdEncoding.Strict()
 
 // readBlocks reads PEM blocks with these labels, in this order, and nothing else. The text
 // may end after the first block, a PKCS#10 request: then the other bodies are nil.
-func readBlocks(text []byte, labels []string) (bodies [3][]byte, err error) {
+func readBlocks(text []byte, labels ...string) (bodies [3][]byte, err error) {
 	if len(text) == 0 || len(text) > maxBundleSize {
 		return bodies, sizeViolation(len(text))
 	}

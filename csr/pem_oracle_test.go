@@ -14,7 +14,7 @@ import (
 
 // oldParse is Parse by the old reader.
 func oldParse(pem []byte) (*Bundle, error) {
-	r := oldReader{labels: bundleBlocks}
+	r := oldReader{labels: []string{BlockRequest, BlockProvider, BlockData}}
 	if err := r.readAll(pem); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func oldParse(pem []byte) (*Bundle, error) {
 
 // oldParseProposal is ParseProposal by the old reader.
 func oldParseProposal(pem []byte) (*Bundle, error) {
-	r := oldReader{labels: proposalBlocks, unwrapped: BlockProposalData}
+	r := oldReader{labels: []string{BlockRequest, BlockProposalData}, unwrapped: BlockProposalData}
 	if err := r.readAll(pem); err != nil {
 		return nil, err
 	}
