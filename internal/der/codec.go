@@ -117,10 +117,7 @@ func (c *Codec) Enum(field string, v *int, most int) {
 
 // Int is an INTEGER of 0 to limit.
 func Int[T int32 | int64](c *Codec, field string, v *T, limit T) {
-	if c.out == nil && !c.in.ReadASN1Integer(v) {
-		*v = -1
-	}
-	if *v < 0 || *v > limit {
+	if c.out == nil && !c.in.ReadASN1Integer(v) || *v < 0 || *v > limit {
 		c.Keep(Fault(c.message, field, "an INTEGER of 0 to "+strconv.FormatInt(int64(limit), 10)))
 	}
 	if c.out != nil {
