@@ -224,12 +224,10 @@ func (a *Attested) Decision() UnplacedDecision {
 		return Decide(err)
 	}
 	if c.uid == "" {
-		return Decide(errNoUID)
+		return Decide(errors.New("csr: the request has no UID, want the one that the API server or Filed gave it"))
 	}
 	return UnplacedDecision{Verdict: VerdictApprove, Reason: ReasonApproved, Message: "every check passed", uid: c.uid}
 }
-
-var errNoUID = errors.New("csr: the request has no UID, want the one that the API server or Filed gave it")
 
 func noResult() error {
 	return &Error{Check: CheckProviderResult, Got: "no result", Want: "a checked and verified request"}
