@@ -150,7 +150,7 @@ func vouched(ca *x509.Certificate, pinned, bundle []*x509.Certificate, now time.
 	return false, constrained
 }
 
-// marshalCAs writes a bundle that [ParseCAs] reads, or nothing if there are no CAs.
+// marshalCAs writes a bundle that [ParseCAs] reads, of at least one CA.
 func marshalCAs(cas []*x509.Certificate) ([]byte, error) {
 	var bundle []byte
 	for i, ca := range cas {
@@ -162,12 +162,8 @@ func marshalCAs(cas []*x509.Certificate) ([]byte, error) {
 		}
 		bundle = append(bundle, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: ca.Raw})...)
 	}
-	if len(cas) > 0 {
-		if _, err := ParseCAs(bundle); err != nil {
-			return nil, err
-		}
-	}
-	return bundle, nil
+	_, err := ParseCAs(bundle)
+	return bundle, err
 }
 
 const (

@@ -37,12 +37,12 @@ func (c *ClusterInfo) Marshal() ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	bundle, err := marshalCAs(c.CAs)
-	if err != nil {
-		return nil, err
-	}
 	authority := ""
-	if len(bundle) > 0 {
+	if !c.SystemRoots {
+		bundle, err := marshalCAs(c.CAs)
+		if err != nil {
+			return nil, err
+		}
 		authority = "    certificate-authority-data: " + base64.StdEncoding.EncodeToString(bundle) + "\n"
 	}
 	return []byte("apiVersion: v1\nclusters:\n- cluster:\n" + authority + "    server: " + c.Server +
