@@ -129,10 +129,9 @@ func (s *RenewalState) action(now time.Time) RenewalAction {
 		return RenewalLost
 	case !s.Exists:
 		return RenewalReplace
-	case s.Owner == OwnerMachinePool && !s.KubeletAuthentication && s.Joined:
-		if half {
-			return RenewalReplace
-		}
+	case s.Joined && !s.KubeletAuthentication && half: // a pool: a machine that joined is above
+		return RenewalReplace
+	case s.Joined && !s.KubeletAuthentication:
 		return RenewalKeep
 	case due:
 		return RenewalExtend
