@@ -100,7 +100,15 @@ type Discovered struct {
 // network. An incomplete config fails with [refusal.CheckConfig] or, for the token, pins and
 // addresses, with their own checks.
 func Discover(ctx context.Context, config DiscoverConfig) (*Discovered, error) {
-	if err := config.check(); err != nil {
+	switch {
+	case config.Token.IsZero():
+		return nil, &Error{Check: checkToken, Got: config.Token.String(), Want: wantToken}
+	case len(config.Pins) == 0 && !config.InsecureSkipCAPins:
+		return nil, refusal.Config("Pins", "", "the pin of a CA")
+	case len(config.Pins) > 0 && config.InsecureSkipCAPins:
+		return nil, refusal.Config("Pins", "and InsecureSkipCAPins", "one of them")
+	}
+	if err := checkPins(config.Pins); err != nil {
 		return nil, err
 	}
 	servers, err := parseAddresses(config.Addresses)
@@ -108,18 +116,6 @@ func Discover(ctx context.Context, config DiscoverConfig) (*Discovered, error) {
 		return nil, err
 	}
 	return config.Network.rounds(ctx, servers, config.at)
-}
-
-func (config *DiscoverConfig) check() error {
-	switch {
-	case config.Token.IsZero():
-		return &Error{Check: checkToken, Got: config.Token.String(), Want: wantToken}
-	case len(config.Pins) == 0 && !config.InsecureSkipCAPins:
-		return refusal.Config("Pins", "", "the pin of a CA")
-	case len(config.Pins) > 0 && config.InsecureSkipCAPins:
-		return refusal.Config("Pins", "and InsecureSkipCAPins", "one of them")
-	}
-	return checkPins(config.Pins)
 }
 
 func checkPins(pins []Pin) error {
