@@ -135,6 +135,7 @@ func (c *Cluster) Impostor(kind Impostor) (*Cluster, error) {
 }
 
 func (c *Cluster) pretend(kind Impostor, genuine *Cluster) error {
+	published := genuine.Data()
 	switch kind {
 	case WrongSecret, WrongCA:
 		return nil
@@ -148,15 +149,12 @@ func (c *Cluster) pretend(kind Impostor, genuine *Cluster) error {
 		c.SetData(data)
 		return c.Sign()
 	case TamperedKubeconfig:
-		data := genuine.Data()
-		info := genuine.Info()
-		kubeconfig := data[bootstraptoken.KubeconfigKey]
-		data[bootstraptoken.KubeconfigKey] = strings.Replace(kubeconfig, info.Server, c.URL(), 1)
-		c.SetData(data)
-		return nil
+		kubeconfig := published[bootstraptoken.KubeconfigKey]
+		published[bootstraptoken.KubeconfigKey] = strings.Replace(kubeconfig, genuine.Info().Server, c.URL(), 1)
 	case Relay:
-		c.SetData(genuine.Data())
-		return nil
+	default:
+		return errors.New("bootstraptokentest: no such impostor")
 	}
-	return errors.New("bootstraptokentest: no such impostor")
+	c.SetData(published)
+	return nil
 }
