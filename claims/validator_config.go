@@ -141,13 +141,10 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 
 // checkIssuers refuses issuers without keys, and those with keys that are fetched for another.
 func (config *ValidatorConfig) checkIssuers() error {
-	if config.Review != nil {
-		if len(config.Issuers) > 0 {
-			return refusal.Config("Issuers and Review", "both", "one of them")
-		}
-		return nil
-	}
-	if len(config.Issuers) == 0 || config.accepts("") {
+	switch {
+	case config.Review != nil && len(config.Issuers) > 0:
+		return refusal.Config("Issuers and Review", "both", "one of them")
+	case config.Review == nil && len(config.Issuers) == 0, config.accepts(""):
 		return refusal.Config("Issuers", "without one, or with an empty one", "at least one, none empty, or Review")
 	}
 	for issuer, keys := range config.Issuers {
