@@ -31,8 +31,7 @@ import (
 // not answer, the error is [refusal.ErrRetry], and the token is neither accepted nor used up. A
 // Validator is safe for concurrent use.
 type Validator struct {
-	config  ValidatorConfig
-	objects Objects // nil if they are skipped
+	config ValidatorConfig // complete; its Objects are [FreshObjects], or nil if they are skipped
 }
 
 // Validate decides on a token. With a replay cache, a token that is accepted is used up.
@@ -99,7 +98,7 @@ func (v *Validator) check(ctx context.Context, token string) (*Result, *Object, 
 		err = v.checkReview(ctx, token, r)
 	}
 	var node *Object
-	if err == nil && v.objects != nil {
+	if err == nil && v.config.Objects != nil {
 		node, err = v.checkObjects(ctx, &c.Kubernetes, now.Add(-v.config.Leeway))
 	}
 	if err != nil {
@@ -292,7 +291,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *Private, deletedBefore 
 		if bound.ref == nil || v.config.Review != nil && bound.resource != alive.Node {
 			continue // the API server's review says that the others exist
 		}
-		object, err := v.objects.Get(ctx, bound.resource.Plural, bound.resource.Namespace(k.Namespace), bound.ref.Name)
+		object, err := v.config.Objects.Get(ctx, bound.resource.Plural, bound.resource.Namespace(k.Namespace), bound.ref.Name)
 		answer := alive.Answer{Found: object != nil, Err: err}
 		if answer.Found {
 			answer.UID, answer.Deleted = object.UID, object.Deleted

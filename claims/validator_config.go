@@ -121,13 +121,12 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 		return nil, refusal.Config("Node", "with InsecureSkipObjects", "Objects that have Nodes")
 	}
 	config.Now = wallclock.Or(config.Now)
-	v := &Validator{}
 	if !config.InsecureSkipObjects {
 		fresh := FreshObjects{From: config.Objects, MaxStaleness: config.MaxStaleness, Now: config.Now}
 		if err := fresh.Check(); err != nil {
 			return nil, err
 		}
-		v.objects = fresh
+		config.Objects = fresh
 	}
 	if err := config.Node.ready(); err != nil && !config.Node.isZero() {
 		return nil, err
@@ -135,8 +134,7 @@ func NewValidator(config ValidatorConfig) (*Validator, error) {
 	config.MaxLifetime = cmp.Or(config.MaxLifetime, defaultMaxLifetime)
 	config.Leeway = max(cmp.Or(config.Leeway, DefaultLeeway), 0)
 	config.Audiences, config.Issuers = slices.Clone(config.Audiences), maps.Clone(config.Issuers)
-	v.config = config
-	return v, nil
+	return &Validator{config: config}, nil
 }
 
 // checkIssuers refuses issuers without keys, and those with keys that are fetched for another.
