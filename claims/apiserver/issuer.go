@@ -21,24 +21,6 @@ import (
 // token that was issued (k8s.io/apiserver, authentication/serviceaccount/util.go).
 const issuedCredentialIDKey = "authentication.kubernetes.io/issued-credential-id"
 
-// check reports a missing or wrong field, as a [refusal.CheckConfig] error.
-func (p *IssuerConfig) check() error {
-	const longest = maxExpirationSeconds * time.Second
-	switch {
-	case p.Issuer == "":
-		return refusal.Config("Issuer", "", "the issuer's URL")
-	case len(p.APIAudiences) == 0 || slices.Contains(p.APIAudiences, ""):
-		return refusal.Config("APIAudiences", "without one, or with an empty one", "at least one, none empty")
-	case p.MaxLifetime != 0 && (p.MaxLifetime < minExpirationSeconds*time.Second || p.MaxLifetime > longest):
-		return refusal.Config("MaxLifetime", p.MaxLifetime.String(), "0, or 600 to 2^32 seconds")
-	case p.MaxExtendedLifetime != 0 && (p.MaxExtendedLifetime < minExpirationSeconds*time.Second || p.MaxExtendedLifetime > longest):
-		return refusal.Config("MaxExtendedLifetime", p.MaxExtendedLifetime.String(), "0, or 600 to 2^32 seconds")
-	case p.Signer == nil:
-		return refusal.Config("Signer", "", "a jws.Signer")
-	}
-	return nil
-}
-
 // grant answers a request for a token of that many seconds, with the given ID, bound to the
 // objects of b, but for the Token. It reads no clock, makes no calls and signs nothing.
 func (p *IssuerConfig) grant(r *TokenRequest, b Bound, seconds int64, id string, now time.Time) (*Issued, error) {
@@ -193,8 +175,18 @@ type Issued struct {
 
 // NewIssuer checks a configuration. Its errors are [refusal.CheckConfig].
 func NewIssuer(config IssuerConfig) (*Issuer, error) {
-	if err := config.check(); err != nil {
-		return nil, err
+	const shortest, longest = minExpirationSeconds * time.Second, maxExpirationSeconds * time.Second
+	switch {
+	case config.Issuer == "":
+		return nil, refusal.Config("Issuer", "", "the issuer's URL")
+	case len(config.APIAudiences) == 0 || slices.Contains(config.APIAudiences, ""):
+		return nil, refusal.Config("APIAudiences", "without one, or with an empty one", "at least one, none empty")
+	case config.MaxLifetime != 0 && (config.MaxLifetime < shortest || config.MaxLifetime > longest):
+		return nil, refusal.Config("MaxLifetime", config.MaxLifetime.String(), "0, or 600 to 2^32 seconds")
+	case config.MaxExtendedLifetime != 0 && (config.MaxExtendedLifetime < shortest || config.MaxExtendedLifetime > longest):
+		return nil, refusal.Config("MaxExtendedLifetime", config.MaxExtendedLifetime.String(), "0, or 600 to 2^32 seconds")
+	case config.Signer == nil:
+		return nil, refusal.Config("Signer", "", "a jws.Signer")
 	}
 	config.Now = wallclock.Or(config.Now)
 	fresh := claims.FreshObjects{From: config.Objects, Now: config.Now}
