@@ -244,7 +244,7 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 	if err := r.checkMetadata(); err != nil {
 		return b, 0, err
 	}
-	if b.ServiceAccount, err = found(i.config.Objects.Get(ctx, alive.ServiceAccount.Plural, r.Namespace, r.Name)); err != nil {
+	if b.ServiceAccount, err = i.get(ctx, alive.ServiceAccount, r.Namespace, r.Name); err != nil {
 		return b, 0, err
 	}
 	switch account := b.ServiceAccount; {
@@ -264,9 +264,6 @@ func (i *Issuer) lookUp(ctx context.Context, r *TokenRequest) (b Bound, seconds 
 // bind gets the object that the token is to be bound to, with the node of a pod, and
 // compares it with the request.
 func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error) {
-	get := func(resource alive.Resource, name string) (*claims.Object, error) {
-		return found(i.config.Objects.Get(ctx, resource.Plural, resource.Namespace(r.Namespace), name))
-	}
 	ref, resource, bound := r.BoundObject, alive.Pod, &b.Pod
 	switch group, version := splitAPIVersion(ref.APIVersion); {
 	case group == "" && ref.Kind == "Pod":
@@ -277,7 +274,7 @@ func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error
 	default:
 		return badRequest("cannot bind token to object of type " + group + "/" + version + ", Kind=" + ref.Kind)
 	}
-	*bound, err = get(resource, ref.Name)
+	*bound, err = i.get(ctx, resource, r.Namespace, ref.Name)
 	object := *bound
 	switch {
 	case err != nil:
@@ -287,7 +284,7 @@ func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error
 	case b.Pod != nil && b.Pod.ServiceAccountName != r.Name:
 		return badRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
 	case b.Pod != nil && b.Pod.NodeName != "":
-		if b.Node, err = get(alive.Node, b.Pod.NodeName); err != nil {
+		if b.Node, err = i.get(ctx, alive.Node, "", b.Pod.NodeName); err != nil {
 			return err
 		}
 		b.Node = cmp.Or(b.Node, &claims.Object{Name: b.Pod.NodeName})
@@ -299,8 +296,9 @@ func (i *Issuer) bind(ctx context.Context, r *TokenRequest, b *Bound) (err error
 	return nil
 }
 
-// found turns an object that does not exist into nil without an error.
-func found(object *claims.Object, err error) (*claims.Object, error) {
+// get gets an object of a resource. One that does not exist is nil without an error.
+func (i *Issuer) get(ctx context.Context, resource alive.Resource, namespace, name string) (*claims.Object, error) {
+	object, err := i.config.Objects.Get(ctx, resource.Plural, resource.Namespace(namespace), name)
 	switch {
 	case errors.Is(err, claims.ErrNotFound):
 		return nil, nil
