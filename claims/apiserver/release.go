@@ -1,8 +1,6 @@
 package apiserver
 
 import (
-	"fmt"
-
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/refusal"
 )
@@ -25,9 +23,6 @@ const (
 	Kubernetes136
 )
 
-// webhookTokens is the feature gate of [Kubernetes137WebhookTokens].
-const webhookTokens = "APIServerWebhookAuthenticationToken"
-
 // checkWebhookToken: a token is bound to a webhook configuration, and the release refuses such
 // tokens, or the token has no attestations.
 const checkWebhookToken refusal.Check = "webhook-token"
@@ -36,7 +31,7 @@ const checkWebhookToken refusal.Check = "webhook-token"
 func (v *Validator) checkWebhook(k *claims.Private) error {
 	switch {
 	case v.config.Release != Kubernetes137WebhookTokens:
-		return refuse(fmt.Sprintf("feature gate %q is disabled, but token is webhook bound", webhookTokens),
+		return refuse(`feature gate "APIServerWebhookAuthenticationToken" is disabled, but token is webhook bound`,
 			&refusal.Error{Check: checkWebhookToken, Got: "a token that is bound to a webhook configuration", Want: "one without, or Kubernetes137WebhookTokens"})
 	case k.Attestations == nil || len(k.Attestations.AdmissionReviewAPIGroups) == 0:
 		return refuse(`bound object was a webhook config, but "admissionReviewAPIGroups" attestation is missing`,
