@@ -159,34 +159,26 @@ type RemoteStatus struct {
 // NewRemoteKeySet returns a key set that holds no key yet. It makes no request. The error is
 // [refusal.CheckConfig] and names the wrong field of the configuration.
 func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
-	if err := config.complete(); err != nil {
-		return nil, err
+	switch {
+	case (config.Client == nil) == (config.Fetch == nil):
+		return nil, refusal.Config("Client", "and Fetch, or neither", "one of them")
+	case config.Fetch == nil && (config.Issuer == "") == (config.JWKSURL == "") || config.Fetch != nil && config.Issuer+config.JWKSURL != "":
+		return nil, refusal.Config("Issuer", "with JWKSURL or Fetch, or none of the three", "one of them")
+	case strings.Contains(config.Issuer, "?"):
+		return nil, refusal.Config("Issuer", "with a query", "none")
+	case config.MaxAge != 0 && config.MaxAge < minRefetch:
+		return nil, refusal.Config("MaxAge", config.MaxAge.String(), "0, or "+minRefetch.String()+" or more")
+	case config.MaxStale < 0:
+		return nil, refusal.Config("MaxStale", config.MaxStale.String(), "0 or more")
 	}
+	config.MaxAge = cmp.Or(config.MaxAge, defaultMaxAge)
+	config.MaxStale = cmp.Or(config.MaxStale, defaultMaxStale)
+	config.Now = wallclock.Or(config.Now)
 	s := &RemoteKeySet{config: config, unknown: make(map[string]time.Time), waiting: make(chan struct{}, maxWaiting)}
 	if err := s.prepare(); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// complete checks the configuration and fills in the defaults.
-func (config *RemoteConfig) complete() error {
-	switch {
-	case (config.Client == nil) == (config.Fetch == nil):
-		return refusal.Config("Client", "and Fetch, or neither", "one of them")
-	case config.Fetch == nil && (config.Issuer == "") == (config.JWKSURL == "") || config.Fetch != nil && config.Issuer+config.JWKSURL != "":
-		return refusal.Config("Issuer", "with JWKSURL or Fetch, or none of the three", "one of them")
-	case strings.Contains(config.Issuer, "?"):
-		return refusal.Config("Issuer", "with a query", "none")
-	case config.MaxAge != 0 && config.MaxAge < minRefetch:
-		return refusal.Config("MaxAge", config.MaxAge.String(), "0, or "+minRefetch.String()+" or more")
-	case config.MaxStale < 0:
-		return refusal.Config("MaxStale", config.MaxStale.String(), "0 or more")
-	}
-	config.MaxAge = cmp.Or(config.MaxAge, defaultMaxAge)
-	config.MaxStale = cmp.Or(config.MaxStale, defaultMaxStale)
-	config.Now = wallclock.Or(config.Now)
-	return nil
 }
 
 // made refuses a set that NewRemoteKeySet did not make.
