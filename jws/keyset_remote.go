@@ -174,11 +174,14 @@ func NewRemoteKeySet(config RemoteConfig) (*RemoteKeySet, error) {
 	config.MaxAge = cmp.Or(config.MaxAge, defaultMaxAge)
 	config.MaxStale = cmp.Or(config.MaxStale, defaultMaxStale)
 	config.Now = wallclock.Or(config.Now)
-	s := &RemoteKeySet{config: config, unknown: make(map[string]time.Time), waiting: make(chan struct{}, maxWaiting)}
-	if err := s.prepare(); err != nil {
+	allowed, err := allowedHosts(&config)
+	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	if config.Client != nil {
+		config.Client = allowed.restrict(config.Client)
+	}
+	return &RemoteKeySet{config: config, hosts: allowed, unknown: make(map[string]time.Time), waiting: make(chan struct{}, maxWaiting)}, nil
 }
 
 // made refuses a set that NewRemoteKeySet did not make.

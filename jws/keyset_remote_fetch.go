@@ -20,17 +20,13 @@ import (
 // maxRedirects is how many redirects one request follows.
 const maxRedirects = 5
 
-// prepare takes the hosts from a complete configuration. The caller's client is copied, so
-// that its redirects can be restricted without changing it.
-func (s *RemoteKeySet) prepare() (err error) {
-	if s.hosts, err = allowedHosts(&s.config); err != nil || s.config.Fetch != nil {
-		return err
-	}
-	client := *s.config.Client
+// restrict returns a copy of the caller's client whose redirects lead to these hosts alone.
+func (h hosts) restrict(given *http.Client) *http.Client {
+	client := *given
 	client.Transport = withBound(client.Transport)
 	callers := client.CheckRedirect
 	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
-		if err := s.hosts.check(checkFetch, "a redirect to", next.URL.String()); err != nil {
+		if err := h.check(checkFetch, "a redirect to", next.URL.String()); err != nil {
 			return err
 		}
 		if len(via) > maxRedirects {
@@ -41,8 +37,7 @@ func (s *RemoteKeySet) prepare() (err error) {
 		}
 		return nil
 	}
-	s.config.Client = &client
-	return nil
+	return &client
 }
 
 // withBound returns a copy of a transport of net/http that bounds no headers, with a bound on them and
