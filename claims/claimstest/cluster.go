@@ -161,7 +161,7 @@ type keySet struct{ *Cluster }
 
 // Keys implements jws.KeySet.
 func (s keySet) Keys(ctx context.Context, keyID string) (keys []*jws.Key, err error) {
-	_, err = s.read(ctx, resourceKeys, func(now *state) { keys = now.keysOf(keyID) })
+	_, err = s.read(ctx, resourceKeys, func(now *state) { keys, _ = now.Keys(ctx, keyID) })
 	return keys, err
 }
 
@@ -171,19 +171,15 @@ type objects struct{ *Cluster }
 func (objects) ReadsLive() {}
 
 // Get implements claims.Objects.
-func (o objects) Get(ctx context.Context, resource, namespace, name string) (*claims.Object, error) {
-	var object *claims.Object
-	since, err := o.read(ctx, resource, func(now *state) { object = now.get(resource, namespace, name) })
-	switch {
-	case err != nil:
-		return nil, err
-	case object == nil:
-		return nil, claims.NewNotFound(resource, name)
+func (o objects) Get(ctx context.Context, resource, namespace, name string) (object *claims.Object, err error) {
+	since, failed := o.read(ctx, resource, func(now *state) { object, err = now.Get(ctx, resource, namespace, name) })
+	if failed != nil {
+		return nil, failed
 	}
-	if !since.IsZero() {
+	if object != nil && !since.IsZero() {
 		object.AsOf = since
 	}
-	return object, nil
+	return object, err
 }
 
 // findMachine is for claims.NodeCheck.

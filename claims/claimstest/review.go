@@ -6,7 +6,6 @@ import (
 
 	"github.com/nodeattest/nodeattest/claims"
 	"github.com/nodeattest/nodeattest/claims/apiserver"
-	"github.com/nodeattest/nodeattest/jws"
 )
 
 // ReviewConfig is [Cluster.ValidatorConfig] for a service that has the API server review tokens: with
@@ -25,8 +24,8 @@ func (c *Cluster) ReviewConfig() claims.ValidatorConfig {
 // The faults of "tokenreviews" are its own; faults of objects and keys do not reach it. A Stale one
 // is a review from the API server's cache: an object that was deleted since is taken for an existing one.
 func (c *Cluster) Review(ctx context.Context, token string, audiences []string) (*claims.Review, error) {
-	var of frozen
-	if _, err := c.read(ctx, resourceReviews, func(now *state) { of.state = now.clone() }); err != nil {
+	var of *state
+	if _, err := c.read(ctx, resourceReviews, func(now *state) { of = now.clone() }); err != nil {
 		return nil, err
 	}
 	validator, err := apiserver.NewValidator(apiserver.ValidatorConfig{
@@ -43,23 +42,4 @@ func (c *Cluster) Review(ctx context.Context, token string, audiences []string) 
 		Username: result.Username(), UID: result.UID(), Groups: append(result.Groups(), "system:authenticated"),
 		Extra: result.Extra(), Audiences: result.Audiences,
 	}, nil
-}
-
-// frozen are the keys and objects of a state that does not change.
-type frozen struct{ *state }
-
-// ReadsLive implements claims.LiveObjects.
-func (frozen) ReadsLive() {}
-
-// Get implements claims.Objects.
-func (f frozen) Get(_ context.Context, resource, namespace, name string) (*claims.Object, error) {
-	if object := f.get(resource, namespace, name); object != nil {
-		return object, nil
-	}
-	return nil, claims.NewNotFound(resource, name)
-}
-
-// Keys implements jws.KeySet.
-func (f frozen) Keys(_ context.Context, keyID string) ([]*jws.Key, error) {
-	return f.keysOf(keyID), nil
 }

@@ -33,7 +33,8 @@ func checkResource(resource string, also ...string) {
 	}
 }
 
-// state is all that a service asks a cluster for.
+// state is all that a service asks a cluster for. A copy answers for its objects and keys as they
+// were then.
 type state struct {
 	keys     []*jws.Key // never changed in place
 	objects  map[objectKey]claims.Object
@@ -52,18 +53,25 @@ func (s *state) clone() *state {
 	return &state{keys: s.keys, objects: maps.Clone(s.objects), machines: maps.Clone(s.machines), records: maps.Clone(s.records)}
 }
 
-func (s *state) get(resource, namespace, name string) *claims.Object {
-	return copyOf(s.objects, objectKey{resource, namespace, name})
+// ReadsLive implements claims.LiveObjects.
+func (*state) ReadsLive() {}
+
+// Get implements claims.Objects.
+func (s *state) Get(_ context.Context, resource, namespace, name string) (*claims.Object, error) {
+	if object := copyOf(s.objects, objectKey{resource, namespace, name}); object != nil {
+		return object, nil
+	}
+	return nil, claims.NewNotFound(resource, name)
 }
 
-// keysOf returns the keys of an ID; of "" all.
-func (s *state) keysOf(keyID string) (keys []*jws.Key) {
+// Keys implements jws.KeySet.
+func (s *state) Keys(_ context.Context, keyID string) (keys []*jws.Key, _ error) {
 	for _, key := range s.keys {
 		if keyID == "" || key.KeyID() == keyID {
 			keys = append(keys, key)
 		}
 	}
-	return keys
+	return keys, nil
 }
 
 // copyOf returns a copy of a map's value, or nil.

@@ -80,10 +80,10 @@ func (c *Cluster) Token(ctx context.Context, namespace, account string, opts Tok
 }
 
 // snapshot returns the signer, and the objects without faults.
-func (c *Cluster) snapshot() (jws.Signer, frozen) {
+func (c *Cluster) snapshot() (jws.Signer, *state) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.signer, frozen{c.current.clone()}
+	return c.signer, c.current.clone()
 }
 
 // request returns the TokenRequest.
