@@ -45,9 +45,7 @@ type cacheFile struct {
 // as [ClusterInfo.Marshal] writes it, the addresses, and the time in RFC 3339, UTC. Its errors
 // are from [ClusterInfo.Marshal] and, for addresses, from [Discover].
 func (c *Cache) Marshal() ([]byte, error) {
-	if c == nil {
-		c = &Cache{}
-	}
+	c = cmp.Or(c, new(Cache))
 	kubeconfig, err := c.Info.Marshal()
 	if err != nil {
 		return nil, err
@@ -105,9 +103,7 @@ func ParseCache(data []byte) (*Cache, error) {
 // either the cluster's CA has changed in the meantime or the server is not the cluster:
 // discover it again.
 func (c *Cache) Refresh(ctx context.Context, opts RefreshOptions) (next *Cache, changed bool, err error) {
-	if c == nil {
-		c = &Cache{}
-	}
+	c = cmp.Or(c, new(Cache))
 	opts.Addresses = slices.Concat(c.Addresses, opts.Addresses)
 	found, err := Refresh(ctx, c.Info, opts)
 	if err != nil {

@@ -2,6 +2,7 @@ package bootstraptoken
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"maps"
@@ -33,9 +34,7 @@ type manifest struct {
 // secret. The deletionTimestamp, which only the API server sets, is left out. The error is
 // "manifest" if a text is not UTF-8, or "size" if there is more data than 65,536 bytes.
 func (o *Object) RevealYAML() ([]byte, error) {
-	if o == nil {
-		o = &Object{}
-	}
+	o = cmp.Or(o, new(Object))
 	if err := checkDataSize(o.Data.Reveal()); err != nil {
 		return nil, err
 	}
