@@ -19,9 +19,7 @@ import (
 
 const (
 	pemType = "CERTIFICATE"
-	pemDash = "-----"
 	pemLine = 64 // characters
-	wantCA  = "CA certificates in PEM"
 )
 
 // ParseCAs reads a CA bundle: one to 64 PEM blocks of type CERTIFICATE, each a CA
@@ -47,7 +45,7 @@ func ParseCAs(bundle []byte) ([]*x509.Certificate, error) {
 		return nil, caError("a NUL, as in UTF-16", nil)
 	}
 	rest := pemBlock().ReplaceAllFunc(bundle, func(block []byte) []byte { return bytes.Repeat([]byte("\n"), bytes.Count(block, []byte("\n"))) })
-	if before, _, found := bytes.Cut(rest, []byte(pemDash)); found {
+	if before, _, found := bytes.Cut(rest, []byte("-----")); found {
 		n := bytes.Count(before, []byte("\n"))
 		why := ", which is not the BEGIN or END of a certificate's block"
 		if line := bytes.TrimSuffix(bytes.Split(rest, []byte("\n"))[n], []byte("\r")); len(bytes.TrimSpace(line)) != len(line) {
@@ -113,7 +111,7 @@ func pemFault(text string) string {
 }
 
 func caError(got string, err error) error {
-	return &Error{Check: checkCA, Got: got, Want: wantCA, Err: err}
+	return &Error{Check: checkCA, Got: got, Want: "CA certificates in PEM", Err: err}
 }
 
 // nameConstraints is the extension of RFC 5280, section 4.2.1.10.
