@@ -178,9 +178,7 @@ const maxWebhookLifetime = 600
 // configuration or the other way round ("binding"), no ID or a long one ("token-id"), and another
 // subject ("subject"). It looks at no clock, and not at the issuer.
 func (c *Claims) Check() error {
-	if c == nil {
-		c = &Claims{}
-	}
+	c = cmp.Or(c, &Claims{})
 	k := &c.Kubernetes
 	if !names.ValidLabel(k.Namespace) {
 		return &Error{Check: checkPrivate, Got: "namespace " + refusal.OrNothing(refusal.Text(k.Namespace)), Want: "a DNS label"}
