@@ -70,9 +70,6 @@ type Metadata struct {
 }
 
 const (
-	// maxKeys is the maximum number of keys that an external signer may publish: as many
-	// as one key set holds.
-	maxKeys = jws.MaxJWKSKeys
 	// maxSegmentSize is the maximum size of a segment of a token in bytes.
 	maxSegmentSize = 48 << 10
 

@@ -103,7 +103,7 @@ func TestServiceLimits(t *testing.T) {
 
 // TestKeysLimits tries each limit at its value and one beyond.
 func TestKeysLimits(t *testing.T) {
-	ids := make([]string, maxKeys+1)
+	ids := make([]string, jws.MaxJWKSKeys+1)
 	for i := range ids {
 		ids[i] = strconv.Itoa(i)
 	}
@@ -114,7 +114,7 @@ func TestKeysLimits(t *testing.T) {
 		now  time.Time
 		good bool
 	}{
-		"the most keys":     {keys[:maxKeys], time.Unix(1, 0), true},
+		"the most keys":     {keys[:jws.MaxJWKSKeys], time.Unix(1, 0), true},
 		"one more":          {keys, time.Unix(1, 0), false},
 		"no time":           {one, time.Time{}, false},
 		"the first second":  {one, time.Time{}.Add(time.Second), true},

@@ -228,8 +228,8 @@ func (s *Service) keys(ctx context.Context) (published, verifyOnly []*jws.Key, e
 		return nil, nil, refusal.Retry(err)
 	}
 	all := slices.Concat(given, s.config.VerifyOnly)
-	if len(all) > maxKeys {
-		return nil, nil, checkSignerKeys.Refuse(strconv.Itoa(len(all))+" keys", "1 to "+strconv.Itoa(maxKeys))
+	if len(all) > jws.MaxJWKSKeys {
+		return nil, nil, checkSignerKeys.Refuse(strconv.Itoa(len(all))+" keys", "1 to "+strconv.Itoa(jws.MaxJWKSKeys))
 	}
 	set, err := jws.NewStaticKeySet(all...)
 	if err != nil { // none, one that is nil, or two under one name
