@@ -53,10 +53,8 @@ func (p *IssuerConfig) grant(r *TokenRequest, b Bound, seconds int64, id string,
 // extends reports whether a request is the kubelet's own for a pod's projected token,
 // valid only for the API server.
 func (p *IssuerConfig) extends(b *Bound, seconds int64, audiences []string) bool {
-	if !p.ExtendLifetime || b.Pod == nil || seconds != extendedRequestSeconds {
-		return false
-	}
-	return !slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(p.APIAudiences, a) })
+	foreign := func(audience string) bool { return !slices.Contains(p.APIAudiences, audience) }
+	return p.ExtendLifetime && b.Pod != nil && seconds == extendedRequestSeconds && !slices.ContainsFunc(audiences, foreign)
 }
 
 // NewClaims makes the claims of a token for the service account b.ServiceAccount, bound to
