@@ -206,7 +206,8 @@ const unstatedAge = 5 * time.Minute
 // (RFC 9111, sections 4.2 and 5.2.2.1). It is zero with no-store, no-cache or a max-age that
 // cannot be read, and the shortest of several. Other directives and Expires are ignored.
 func maxAge(header http.Header) time.Duration {
-	lifetime := time.Duration(-1)
+	const unstated = time.Duration(math.MaxInt64)
+	lifetime := unstated
 	for _, line := range header.Values("Cache-Control") {
 		for directive := range strings.SplitSeq(line, ",") {
 			name, value, _ := strings.Cut(strings.TrimSpace(directive), "=")
@@ -214,14 +215,11 @@ func maxAge(header http.Header) time.Duration {
 			case "no-store", "no-cache":
 				return 0
 			case "max-age":
-				stated := seconds(strings.Trim(value, `"`))
-				if lifetime < 0 || stated < lifetime {
-					lifetime = stated
-				}
+				lifetime = min(lifetime, seconds(strings.Trim(value, `"`)))
 			}
 		}
 	}
-	if lifetime < 0 {
+	if lifetime == unstated {
 		return unstatedAge
 	}
 	return max(lifetime-seconds(header.Get("Age")), 0)
