@@ -47,13 +47,12 @@ type CreateOptions struct {
 // The caller stores its [Secret.Object], and shows its token once. The errors are
 // [refusal.CheckConfig], also if now is the zero time, and the errors of [Secret.Object].
 func Create(opts CreateOptions, now time.Time) (*Secret, error) {
-	if now.IsZero() {
+	switch {
+	case now.IsZero():
 		return nil, errClock()
-	}
-	if opts.TTL < 0 || 0 < opts.TTL && opts.TTL < time.Second {
+	case opts.TTL < 0 || 0 < opts.TTL && opts.TTL < time.Second:
 		return nil, refusal.Config("TTL", opts.TTL.String(), "0, or at least 1s")
-	}
-	if opts.InsecureNeverExpires && opts.TTL != 0 {
+	case opts.InsecureNeverExpires && opts.TTL != 0:
 		return nil, refusal.Config("TTL", opts.TTL.String()+" for a token that never expires", "0")
 	}
 	s := &Secret{Token: opts.Token, Description: opts.Description, Usages: opts.Usages, Groups: slices.Clone(opts.Groups),

@@ -95,13 +95,12 @@ type Renewal struct {
 // The error is [refusal.CheckConfig] for an owner or a TTL that is not set, and if now is
 // the zero time.
 func Renew(state RenewalState, now time.Time) (*Renewal, error) {
-	if now.IsZero() {
+	switch {
+	case now.IsZero():
 		return nil, errClock()
-	}
-	if state.Owner != OwnerMachine && state.Owner != OwnerMachinePool {
+	case state.Owner != OwnerMachine && state.Owner != OwnerMachinePool:
 		return nil, refusal.Config("Owner", string(state.Owner), "Machine or MachinePool")
-	}
-	if state.TTL < time.Second {
+	case state.TTL < time.Second:
 		return nil, refusal.Config("TTL", state.TTL.String(), "1s or more")
 	}
 	r := &Renewal{Action: state.action(now)}

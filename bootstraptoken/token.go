@@ -41,13 +41,12 @@ type Token struct {
 // Parse reads a token from its text, which is exactly 23 bytes: nothing is trimmed,
 // and case matters. Otherwise the error is "bootstrap-token".
 func Parse(s string) (Token, error) {
-	if strings.TrimSpace(s) != s {
+	switch {
+	case strings.TrimSpace(s) != s:
 		return Token{}, &Error{Check: checkToken, Got: "white space, such as a line end, around it", Want: wantToken}
-	}
-	if len(s) != tokenSize {
+	case len(s) != tokenSize:
 		return Token{}, &Error{Check: checkToken, Got: otherForm(s), Want: wantToken + ", as kubeadm token create prints"}
-	}
-	if s[idSize] != '.' {
+	case s[idSize] != '.':
 		return Token{}, &Error{Check: checkToken, Got: "no dot after the ID", Want: wantToken}
 	}
 	return New(s[:idSize], s[idSize+1:])
