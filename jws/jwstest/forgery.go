@@ -78,9 +78,15 @@ func (f *forger) add(name, token string, err error) {
 }
 
 // usual returns the usual header in JSON, with more members at its end.
-func (f *forger) usual(more string) string {
-	return `{"alg":"` + string(f.Key().Algorithm()) + `","kid":` + quote(f.Key().KeyID()) + more + `}`
+func (f *forger) usual(more string) string { return f.header(string(f.Key().Algorithm()), more) }
+
+// header returns a header with the key's ID and any algorithm.
+func (f *forger) header(algorithm, more string) string {
+	return `{"alg":"` + algorithm + `","kid":` + quote(f.Key().KeyID()) + more + `}`
 }
+
+// signed returns header and payload as they are signed.
+func (f *forger) signed(header string) string { return b64([]byte(header)) + "." + b64(f.payload) }
 
 // quote returns a string in JSON.
 func quote(s string) string {
@@ -96,9 +102,9 @@ func (f *forger) headers() {
 	key, err := f.Key().MarshalJSON()
 	f.err = errors.Join(f.err, err)
 	for _, h := range []struct{ name, header string }{
-		{"alg-none", `{"alg":"none","kid":` + kid + `}`},
+		{"alg-none", f.header("none", "")},
 		{"alg-absent", `{"kid":` + kid + `}`},
-		{"alg-other-case", `{"alg":"` + swapCase(alg) + `","kid":` + kid + `}`},
+		{"alg-other-case", f.header(strings.ToLower(alg[:1])+alg[1:], "")}, // es256, edDSA
 		{"alg-twice", `{"alg":"none",` + member + `,"kid":` + kid + `}`},
 		{"alg-member-in-capitals", `{` + member + `,"ALG":"none","kid":` + kid + `}`},
 		{"kid-unknown", `{` + member + `,"kid":"no key has this ID"}`},
@@ -119,9 +125,6 @@ func (f *forger) headers() {
 		f.add(h.name, token, err)
 	}
 }
-
-// swapCase writes an algorithm in the other case: es256, edDSA.
-func swapCase(alg string) string { return strings.ToLower(alg[:1]) + alg[1:] }
 
 // encodings adds tokens whose segments are not base64url as RFC 7515 has it; header and payload are
 // signed as they are.
@@ -159,14 +162,13 @@ func nextSymbol(c byte) string {
 // signatures adds tokens with wrong signatures.
 func (f *forger) signatures() {
 	header := b64([]byte(f.usual("")))
-	signed := header + "." + b64(f.payload)
+	signed := f.signed(f.usual(""))
 	signature, err := f.raw(f.Key().Algorithm(), []byte(signed))
 	if err != nil {
 		f.err = errors.Join(f.err, err)
 		return
 	}
-	none := b64([]byte(`{"alg":"none","kid":` + quote(f.Key().KeyID()) + `}`))
-	f.add("alg-none-without-signature", none+"."+b64(f.payload)+".", nil)
+	f.add("alg-none-without-signature", f.signed(f.header("none", ""))+".", nil)
 	f.add("signature-absent", signed+".", nil)
 	f.add("signature-cut", signed+"."+b64(signature[:len(signature)-1]), nil)
 	f.add("signature-with-more-after", signed+"."+b64(append(slices.Clone(signature), 0)), nil)
@@ -182,7 +184,7 @@ func (f *forger) signatures() {
 
 	// RFC 8725, section 2.1: an HMAC whose secret is the public key.
 	der, err := x509.MarshalPKIXPublicKey(f.Key().Public())
-	confused := b64([]byte(`{"alg":"HS256","kid":`+quote(f.Key().KeyID())+`}`)) + "." + b64(f.payload)
+	confused := f.signed(f.header("HS256", ""))
 	mac := hmac.New(sha256.New, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	mac.Write([]byte(confused))
 	f.add("alg-HS256-with-the-public-key", confused+"."+b64(mac.Sum(nil)), err)
@@ -198,7 +200,7 @@ func (f *forger) ofType(signed string, signature []byte) {
 		if f.Key().Algorithm() == other {
 			other = jws.RS256
 		}
-		text := b64([]byte(`{"alg":"`+string(other)+`","kid":`+quote(f.Key().KeyID())+`}`)) + "." + b64(f.payload)
+		text := f.signed(f.header(string(other), ""))
 		value, err := f.raw(other, []byte(text))
 		f.add("alg-of-the-same-key", text+"."+b64(value), err)
 	case *ecdsa.PublicKey:
@@ -206,7 +208,6 @@ func (f *forger) ofType(signed string, signature []byte) {
 		r, s := new(big.Int).SetBytes(signature[:half]), new(big.Int).SetBytes(signature[half:])
 		der, err := asn1.Marshal(struct{ R, S *big.Int }{r, s})
 		f.add("signature-in-DER", signed+"."+b64(der), err)
-		zero := make([]byte, len(signature))
-		f.add("signature-of-zeros", signed+"."+b64(zero), nil) // CVE-2022-21449
+		f.add("signature-of-zeros", signed+"."+b64(make([]byte, len(signature))), nil) // CVE-2022-21449
 	}
 }
