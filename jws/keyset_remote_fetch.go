@@ -55,25 +55,7 @@ func withBound(transport http.RoundTripper) http.RoundTripper {
 	return own
 }
 
-// load gets the keys, why others of the set are unfit, and how long they may be kept.
-func (s *RemoteKeySet) load(ctx context.Context) (set *StaticKeySet, unfit error, age time.Duration, err error) {
-	var keys []*Key
-	if s.config.Fetch != nil {
-		keys, age, err = s.config.Fetch(ctx)
-	} else {
-		keys, unfit, age, err = s.download(ctx)
-	}
-	if err != nil {
-		return nil, nil, 0, err
-	}
-	if len(keys) > maxFetchedKeys {
-		return nil, nil, 0, &Error{Check: checkKeySet, Got: fmt.Sprintf("%d keys", len(keys)), Want: fmt.Sprintf("at most %d", maxFetchedKeys)}
-	}
-	set, err = NewStaticKeySet(keys...)
-	return set, unfit, age, err
-}
-
-// download gets the keys over HTTPS.
+// download gets the keys over HTTPS, why others of the set are unfit, and how long they may be kept.
 func (s *RemoteKeySet) download(ctx context.Context) (keys []*Key, unfit error, age time.Duration, err error) {
 	from := s.config.JWKSURL
 	if s.config.Issuer != "" {

@@ -135,7 +135,19 @@ func (s *RemoteKeySet) fetch(f *flight, began time.Time) error {
 	var unfit error
 	var age time.Duration
 	err := <-recovered.Go(func() (err error) {
-		set, unfit, age, err = s.load(ctx)
+		var keys []*Key
+		if s.config.Fetch != nil {
+			keys, age, err = s.config.Fetch(ctx)
+		} else {
+			keys, unfit, age, err = s.download(ctx)
+		}
+		switch {
+		case err != nil:
+			return err
+		case len(keys) > maxFetchedKeys:
+			return &Error{Check: checkKeySet, Got: strconv.Itoa(len(keys)) + " keys", Want: "at most " + strconv.Itoa(maxFetchedKeys)}
+		}
+		set, err = NewStaticKeySet(keys...)
 		return err
 	})
 
