@@ -75,10 +75,7 @@ func withoutData(name, what, end string) Attack {
 // evidenceAttacks use good evidence for another request, or change its bytes.
 func (w *World) evidenceAttacks() []Attack {
 	other := func(name, what string, i, from requestOptions) Attack {
-		from.key = w.other
-		i.prove = func(ctx context.Context, a *attempt, _ *Applicant) (*csr.Bundle, error) {
-			return a.prove(ctx, a.applicant(from), false)
-		}
+		from.key, i.evidenceOf = w.other, &from
 		return attackOf(classBinding, name, what, i)
 	}
 	data := func(name, what string, change func([]byte) []byte) Attack {

@@ -20,8 +20,9 @@ type requestOptions struct {
 	bundle     func(*csr.Bundle)  // changes provider and data afterwards
 	claims     string             // the provider ID to claim; "" is the one of node-1, and none for others
 	challenged bool               // answer the provider's own challenge, if it challenges
+	evidenceOf *requestOptions    // the request that the evidence is made for; nil is this one
 	// prove makes the evidence; nil is honest evidence.
-	prove func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error)
+	prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
 }
 
 // attackOf returns an attack that files one request.
@@ -73,26 +74,27 @@ func (s errNotApplicable) Error() string { return "the attack does not apply: " 
 
 // make makes the request object, with honest evidence unless prove is set.
 func (i requestOptions) make(ctx context.Context, a *attempt) (*csr.Request, error) {
-	applicant, prove := a.applicant(i), i.prove
-	if prove == nil {
-		prove = func(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
-			return a.prove(ctx, applicant, i.challenged)
-		}
+	applicant := a.applicant(i)
+	of := applicant
+	if i.evidenceOf != nil {
+		of = a.applicant(*i.evidenceOf)
 	}
-	bundle, err := prove(ctx, a, applicant)
+	bundle, err := i.evidence(ctx, a, of)
 	if err != nil {
 		return nil, err
 	}
 	return applicant.filed(bundle), nil
 }
 
-// prove makes honest evidence.
-func (a *attempt) prove(ctx context.Context, applicant *Applicant, challenged bool) (*csr.Bundle, error) {
+// evidence makes the evidence of an applicant.
+func (i requestOptions) evidence(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
 	d := a.options.Documents
 	switch {
+	case i.prove != nil:
+		return i.prove(ctx, a.provider, applicant)
 	case d == nil:
 		return a.options.Prove(ctx, a.provider, applicant)
-	case challenged:
+	case i.challenged:
 		return d.join(ctx, a, applicant)
 	}
 	return a.forge(ctx, applicant).bundle(ctx), nil

@@ -145,9 +145,7 @@ func (a *Attack) made(ctx context.Context, at *attempt) (request *csr.Request, e
 	case a.Make != nil:
 		return a.Make(ctx, at.provider)
 	case a.Prove != nil:
-		return requestOptions{prove: func(ctx context.Context, at *attempt, applicant *Applicant) (*csr.Bundle, error) {
-			return a.Prove(ctx, at.provider, applicant)
-		}}.make(ctx, at)
+		return requestOptions{prove: a.Prove}.make(ctx, at)
 	}
 	return a.make(ctx, at)
 }
