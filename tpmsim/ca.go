@@ -63,8 +63,7 @@ type issuer struct {
 
 // NewCA makes the keys and certificates of a CA.
 func NewCA(opts CAOptions) (*CA, error) {
-	ca := &CA{now: opts.Now, seed: bytes.Clone(opts.Seed)}
-	ca.now = wallclock.Or(ca.now)
+	ca := &CA{now: wallclock.Or(opts.Now), seed: bytes.Clone(opts.Seed)}
 	if ca.seed == nil {
 		ca.seed = make([]byte, 32)
 		rand.Read(ca.seed)
@@ -73,8 +72,11 @@ func NewCA(opts CAOptions) (*CA, error) {
 		*issuer
 		name string
 	}{{&ca.root, "root"}, {&ca.ek, "EK CA"}, {&ca.ak, "AK CA"}} {
-		var err error
-		if of.key, err = ca.newKey(of.name); err != nil {
+		raw, err := hkdf.Key(sha256.New, ca.seed, nil, "tpmsim CA key "+of.name+" 0", 32)
+		if err == nil {
+			of.key, err = ecdsa.ParseRawPrivateKey(elliptic.P256(), raw) // fails for one seed in 2^32
+		}
+		if err != nil {
 			return nil, fmt.Errorf("tpmsim: CA key: %w", err)
 		}
 		if err := ca.certifyCA(of.issuer, cmp.Or(opts.Name, "tpmsim")+" "+of.name); err != nil {
@@ -82,15 +84,6 @@ func NewCA(opts CAOptions) (*CA, error) {
 		}
 	}
 	return ca, nil
-}
-
-// newKey derives a key from the seed and the label.
-func (ca *CA) newKey(label string) (*ecdsa.PrivateKey, error) {
-	raw, err := hkdf.Key(sha256.New, ca.seed, nil, "tpmsim CA key "+label+" 0", 32)
-	if err != nil {
-		return nil, err
-	}
-	return ecdsa.ParseRawPrivateKey(elliptic.P256(), raw) // fails for one seed in 2^32
 }
 
 // certifyCA issues the certificate of one of the CA's keys, signed by the root.
@@ -130,25 +123,18 @@ func (ca *CA) sign(template *x509.Certificate, by *issuer, pub crypto.PublicKey)
 		}
 	}
 	if template.SerialNumber == nil {
-		if template.SerialNumber, err = ca.nextSerial(); err != nil {
+		b, err := hkdf.Key(sha256.New, ca.seed, nil, fmt.Sprintf("tpmsim serial %d", ca.serial.Add(1)), 16)
+		if err != nil {
 			return nil, err
 		}
+		b[0] = b[0]&0x3f | 0x20 // positive, of 126 bits
+		template.SerialNumber = new(big.Int).SetBytes(b)
 	}
 	raw, err := x509.CreateCertificate(nil, template, by.certificate, pub, by.key)
 	if err != nil {
 		return nil, err
 	}
 	return x509.ParseCertificate(raw)
-}
-
-// nextSerial returns a positive serial number of 126 bits.
-func (ca *CA) nextSerial() (*big.Int, error) {
-	b, err := hkdf.Key(sha256.New, ca.seed, nil, fmt.Sprintf("tpmsim serial %d", ca.serial.Add(1)), 16)
-	if err != nil {
-		return nil, err
-	}
-	b[0] = b[0]&0x3f | 0x20
-	return new(big.Int).SetBytes(b), nil
 }
 
 // Root returns the self-signed root.
