@@ -116,7 +116,7 @@ func (c *Cluster) prepare() (err error) {
 	if c.secret, err = secret.Object(); err != nil {
 		return err
 	}
-	return c.publish()
+	return c.publish(c.info())
 }
 
 // Close stops the API server, once the requests under way have ended. It never fails.
@@ -263,7 +263,7 @@ func (c *Cluster) AddCA() error {
 		return err
 	}
 	c.cas = append(c.cas, ca)
-	return c.publish()
+	return c.publish(c.info())
 }
 
 // UseNewCA continues the rotation: the API server gets a certificate from the newest CA.
@@ -279,12 +279,12 @@ func (c *Cluster) DropOldCAs() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cas = c.cas[len(c.cas)-1:]
-	return c.publish()
+	return c.publish(c.info())
 }
 
-// publish makes the discovery document and signs it.
-func (c *Cluster) publish() (err error) {
-	if c.data, err = c.info().Data(); err != nil {
+// publish makes a discovery document and signs it.
+func (c *Cluster) publish(info *bootstraptoken.ClusterInfo) (err error) {
+	if c.data, err = info.Data(); err != nil {
 		return err
 	}
 	return c.sign()

@@ -135,26 +135,22 @@ func (c *Cluster) Impostor(kind Impostor) (*Cluster, error) {
 }
 
 func (c *Cluster) pretend(kind Impostor, genuine *Cluster) error {
-	published := genuine.Data()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch kind {
 	case WrongSecret, WrongCA:
-		return nil
 	case MixedBundle:
-		info := c.Info()
+		info := c.info()
 		info.CAs = append(genuine.Info().CAs, info.CAs...)
-		data, err := info.Data()
-		if err != nil {
-			return err
-		}
-		c.SetData(data)
-		return c.Sign()
+		return c.publish(info)
 	case TamperedKubeconfig:
-		kubeconfig := published[bootstraptoken.KubeconfigKey]
-		published[bootstraptoken.KubeconfigKey] = strings.Replace(kubeconfig, genuine.Info().Server, c.URL(), 1)
+		c.data = genuine.Data()
+		kubeconfig := c.data[bootstraptoken.KubeconfigKey]
+		c.data[bootstraptoken.KubeconfigKey] = strings.Replace(kubeconfig, genuine.Info().Server, c.URL(), 1)
 	case Relay:
+		c.data = genuine.Data()
 	default:
 		return errors.New("bootstraptokentest: no such impostor")
 	}
-	c.SetData(published)
 	return nil
 }
