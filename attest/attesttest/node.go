@@ -131,25 +131,21 @@ func opened[T any](t testing.TB) func(T, error) T {
 
 // OpenNode returns a node for use outside tests; the caller closes it.
 func OpenNode(opts NodeOptions) (*Node, error) {
+	opts.Name, opts.ProviderID, opts.ClusterID = cmp.Or(opts.Name, NodeName), cmp.Or(opts.ProviderID, ProviderID), cmp.Or(opts.ClusterID, ClusterID)
+	opts.Purpose = cmp.Or(opts.Purpose, csr.PurposeClient)
+	opts.AK, opts.EK = cmp.Or(opts.AK, tpmkind.GCERSA()), cmp.Or(opts.EK, tpmkind.EKRSA2048())
+	if opts.Profile.Name == "" {
+		opts.Profile = tpmcert.ProfileTCG()
+	}
+	if opts.BareEK {
+		opts.EK.CertificateIndex = 0
+	}
 	n := &Node{NodeOptions: opts, Username: csr.BootstrapUserPrefix + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}
-	n.fillIn()
 	if err := n.prepare(); err != nil {
 		_ = n.Close()
 		return nil, err
 	}
 	return n, nil
-}
-
-func (o *NodeOptions) fillIn() {
-	o.Name, o.ProviderID, o.ClusterID = cmp.Or(o.Name, NodeName), cmp.Or(o.ProviderID, ProviderID), cmp.Or(o.ClusterID, ClusterID)
-	o.Purpose = cmp.Or(o.Purpose, csr.PurposeClient)
-	o.AK, o.EK = cmp.Or(o.AK, tpmkind.GCERSA()), cmp.Or(o.EK, tpmkind.EKRSA2048())
-	if o.Profile.Name == "" {
-		o.Profile = tpmcert.ProfileTCG()
-	}
-	if o.BareEK {
-		o.EK.CertificateIndex = 0
-	}
 }
 
 func (n *Node) prepare() (err error) {
