@@ -57,17 +57,9 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 		defer c.mu.Unlock()
 		return c.identities[m.NodeName] == r.Machine
 	}
-	c.Config = attest.VerifierConfig{
-		KeyRing: must(attest.NewStaticKeyRing(attest.NewRingKey(time.Now().Add(-time.Hour)))),
-		Policy: &csr.Policy{
-			ClusterIDs:  []string{ClusterID},
-			SignerNames: []string{csr.SignerClientTPM, csr.SignerServingTPM},
-			Machines:    c.machine,
-			Now:         c.Now,
-		},
-		Authorizer: &authority{&c.inventory},
-		Now:        c.Now,
-	}
+	c.Config = c.config(c.Now, attest.NewRingKey(time.Now().Add(-time.Hour)))
+	c.Config.Policy.SignerNames = []string{csr.SignerClientTPM, csr.SignerServingTPM}
+	c.Config.Authorizer = &authority{&c.inventory}
 	var eks tpmcert.EKVerifierConfig
 	for _, n := range nodes {
 		if err := c.Admit(n); err != nil {
@@ -178,6 +170,13 @@ func (i *inventory) locked(change func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	change()
+}
+
+// config configures a verifier of nodes from the inventory, without signers or an authorizer. An error
+// is a failure.
+func (i *inventory) config(now func() time.Time, keys ...attest.RingKey) attest.VerifierConfig {
+	return attest.VerifierConfig{KeyRing: must(attest.NewStaticKeyRing(keys...)), Now: now,
+		Policy: &csr.Policy{ClusterIDs: []string{ClusterID}, Machines: i.machine, Now: now}}
 }
 
 // machine is for csr.Policy.

@@ -110,13 +110,10 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	w.ring, w.retired, w.later = attest.NewRingKey(w.now.Add(-time.Hour)), attest.NewRingKey(w.now.Add(-48*time.Hour)), attest.NewRingKey(w.now.Add(time.Hour))
 	w.retired.RetiredAt = w.now.Add(-time.Second)
 	w.known = machines()
-	w.Config = attest.VerifierConfig{
-		KeyRing: must(attest.NewStaticKeyRing(w.ring, w.retired)),
-		Policy:  &csr.Policy{ClusterIDs: []string{ClusterID}, SignerNames: []string{w.client, w.serving}, Machines: w.machine, Now: w.Now},
-		Now:     w.Now,
-	}
-	if opts.ClientOnly {
-		w.Config.Policy.SignerNames = w.Config.Policy.SignerNames[:1]
+	w.Config = w.config(w.Now, w.ring, w.retired)
+	w.Config.Policy.SignerNames = []string{w.client}
+	if !opts.ClientOnly {
+		w.Config.Policy.SignerNames = append(w.Config.Policy.SignerNames, w.serving)
 	}
 	if w.watched != nil {
 		w.Config.Kinds = []attest.Kind{w.watched}
