@@ -47,9 +47,16 @@ func (d *Documents) version() int { return slices.Max(d.Kind.Describe().Versions
 func (d *Documents) join(ctx context.Context, a *attempt, applicant *Applicant) (*csr.Bundle, error) {
 	attester := must(attest.NewAttester(must(document.NewProver(a.options.Provider, d.version(), d.Source(applicant.Machine, a.Now())))))
 	subject := attest.Subject{Request: applicant.Request, SignerName: applicant.Object.Spec.SignerName, ClusterID: ClusterID}
-	object := applicant.Object
-	object.Spec.Request = must(attester.Hello(ctx, subject)).Request
-	challenge, err := a.challenge(ctx, &object)
+	hello := applicant.Object
+	hello.Spec.Request = must(attester.Hello(ctx, subject)).Request
+	hello.Spec.SignerName = a.challenges
+	challenger, ok := a.provider.(interface {
+		Challenge(ctx context.Context, hello *csr.Request) ([]byte, error)
+	})
+	if !ok {
+		return nil, errNotApplicable("the provider has no method Challenge")
+	}
+	challenge, err := challenger.Challenge(ctx, &hello)
 	if err != nil {
 		return nil, err
 	}

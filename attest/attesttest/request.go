@@ -99,15 +99,3 @@ func (i requestOptions) evidence(ctx context.Context, a *attempt, applicant *App
 	}
 	return a.forge(ctx, applicant).bundle(ctx), nil
 }
-
-// challenge has the provider challenge a hello.
-func (a *attempt) challenge(ctx context.Context, hello *csr.Request) ([]byte, error) {
-	challenger, ok := a.provider.(interface {
-		Challenge(ctx context.Context, hello *csr.Request) ([]byte, error)
-	})
-	if !ok {
-		return nil, errNotApplicable("the provider has no method Challenge")
-	}
-	hello.Spec.SignerName = a.challenges
-	return challenger.Challenge(ctx, hello)
-}
