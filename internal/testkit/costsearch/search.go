@@ -72,7 +72,8 @@ func (s *Search[T]) Run(t *testing.T, turns int, most [goals]float64) {
 	if n, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 		seed = n
 	}
-	for goal, c := range s.best(t, seed, turns) {
+	for goal, best := range s.best(t, seed, turns) {
+		c := best[0]
 		for range 8 { // with the race detector, a sync.Pool forgets one element of four at random
 			s.measure(c)
 		}
@@ -88,15 +89,14 @@ func (s *Search[T]) Run(t *testing.T, turns int, most [goals]float64) {
 	}
 }
 
-// best are the inputs that cost most by each goal. Of all, the few that cost most are changed again.
-func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (best [goals]*tried[T]) {
+// best are the few inputs that cost most by each goal, the costliest first: these are changed again.
+func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (kept [goals][]*tried[T]) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 0))
 	s.good = nil
 	for class := range max(s.Classes, 1) {
 		s.good = append(s.good, s.lineOf(t, class))
 	}
-	var kept [goals][]*tried[T]
 	keep := func(input T) {
 		data := s.Write(input)
 		if data == nil {
@@ -119,10 +119,7 @@ func (s *Search[T]) best(t testing.TB, seed uint64, turns int) (best [goals]*tri
 		from := kept[min(r.IntN(3), Counted)] // costly work takes more tries
 		keep(s.Change(r, from[r.IntN(len(from))].input))
 	}
-	for goal := range best {
-		best[goal] = kept[goal][0]
-	}
-	return best
+	return kept
 }
 
 // lineOf measures the smallest and the largest good input of a class.

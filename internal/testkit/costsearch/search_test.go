@@ -40,7 +40,7 @@ func TestSearchFinds(t *testing.T) {
 				},
 				Good:    func(_, size int) []byte { return append([]byte(good), bytes.Repeat([]byte(" "), size)...) },
 				Largest: 4 << 10}
-			if found := s.best(t, 1, fault.turns)[Counted]; s.excess(found, Counted) < 5 {
+			if found := s.best(t, 1, fault.turns)[Counted][0]; s.excess(found, Counted) < 5 {
 				t.Errorf("%.1f times a good one: %.100s", s.excess(found, Counted), found.data)
 			}
 		})
