@@ -131,7 +131,7 @@ func attacksIn(w *World) []Attack {
 	if !w.options.SkipBlind {
 		attacks = append(attacks, w.blindAttacks()...)
 	}
-	if w.watched != nil {
+	if w.watched.Kind != nil {
 		attacks = append(attacks, budgetAttack())
 	}
 	attacks = append(attacks, attackOf(classFailure, "inventory-down", "The inventory does not answer. A provider must neither accept nor refuse for good.", requestOptions{}))
@@ -155,9 +155,7 @@ func (w *World) try(ctx context.Context, provider csr.Provider, attack *Attack) 
 	o.Attack = *attack
 	at := &attempt{World: w, provider: provider}
 	request, err := attack.made(ctx, at)
-	if w.watched != nil {
-		defer w.watched.spent.Store(false)
-	}
+	defer w.watched.spent.Store(false)
 	if err != nil {
 		o.Err, o.Fault = err, at.endedEarly(ctx, attack, err)
 		return o

@@ -73,7 +73,7 @@ type World struct {
 	client, serving, challenges string // signer names
 	now                         time.Time
 	key, other                  crypto.Signer  // of requests
-	watched                     *watchedKind   // the kind in Config; nil without a kind
+	watched                     watchedKind    // the kind in Config, if there is one
 	ring, retired, later        attest.RingKey // the key in use, one no longer in use, and one not yet in use
 	ca                          *csr.CA        // of the cluster
 
@@ -99,7 +99,7 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 		return nil, refusal.Config("Documents", "", "these, or Prove")
 	}
 	if kind != nil {
-		w.options.Provider, w.watched = kind.Describe().Provider, &watchedKind{Kind: kind}
+		w.options.Provider, w.watched.Kind = kind.Describe().Provider, kind
 	}
 	if slices.ContainsFunc(opts.Attacks, func(a Attack) bool { return (a.Make == nil) == (a.Prove == nil) }) {
 		return nil, refusal.Config("Attacks", "one with neither Prove nor Make, or with both", "one of the two")
@@ -115,8 +115,8 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	if !opts.ClientOnly {
 		w.Config.Policy.SignerNames = append(w.Config.Policy.SignerNames, w.serving)
 	}
-	if w.watched != nil {
-		w.Config.Kinds = []attest.Kind{w.watched}
+	if kind != nil {
+		w.Config.Kinds = []attest.Kind{&w.watched}
 	}
 	if d := opts.Documents; d != nil {
 		w.admits = func(m *csr.Machine, r *attest.Result) bool {
@@ -159,12 +159,10 @@ func (w *World) answeredAt() time.Time { return w.Now().Add(-30 * time.Second) }
 // the inventory does not answer.
 func (w *World) Member(nodeName, machine string) error {
 	m, err := w.machine(context.Background(), csr.Question{NodeName: nodeName})
-	switch {
-	case errors.Is(err, errDown):
+	if errors.Is(err, errDown) {
 		return refusal.Retry(err)
-	case err != nil:
-		return err
-	case m.Name != machine:
+	}
+	if err != nil || m.Name != machine {
 		return csr.ErrNoMachine
 	}
 	return nil
