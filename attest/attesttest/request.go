@@ -32,12 +32,9 @@ func attackOf(class, name, what string, o requestOptions) Attack {
 
 // applicant makes the request and the object, without evidence.
 func (w *World) applicant(i requestOptions) *Applicant {
-	a := &Applicant{Machine: cmp.Or(i.machine, MachineOne), Key: i.key, bundle: i.bundle}
+	a := &Applicant{Machine: cmp.Or(i.machine, MachineOne), Key: cmp.Or(i.key, w.key), bundle: i.bundle}
 	node, purpose, signer, options := cmp.Or(i.node, NodeName), csr.PurposeClient, w.client, csr.CreateOptions{}
 	by := csr.User{Username: csr.BootstrapUserPrefix + TokenID, Groups: []string{"system:bootstrappers", "system:authenticated"}}
-	if a.Key == nil {
-		a.Key = w.key
-	}
 	if options.ProviderID = i.claims; node == NodeName {
 		options.ProviderID = cmp.Or(i.claims, ProviderID)
 	}
