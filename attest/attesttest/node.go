@@ -131,8 +131,8 @@ func opened[T any](t testing.TB) func(T, error) T {
 
 // OpenNode returns a node for use outside tests; the caller closes it.
 func OpenNode(opts NodeOptions) (*Node, error) {
-	opts.Name, opts.ProviderID, opts.ClusterID = cmp.Or(opts.Name, NodeName), cmp.Or(opts.ProviderID, ProviderID), cmp.Or(opts.ClusterID, ClusterID)
-	opts.Purpose = cmp.Or(opts.Purpose, csr.PurposeClient)
+	opts.Name, opts.ProviderID = cmp.Or(opts.Name, NodeName), cmp.Or(opts.ProviderID, ProviderID)
+	opts.ClusterID, opts.Purpose = cmp.Or(opts.ClusterID, ClusterID), cmp.Or(opts.Purpose, csr.PurposeClient)
 	opts.AK, opts.EK = cmp.Or(opts.AK, tpmkind.GCERSA()), cmp.Or(opts.EK, tpmkind.EKRSA2048())
 	if opts.Profile.Name == "" {
 		opts.Profile = tpmcert.ProfileTCG()

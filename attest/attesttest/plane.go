@@ -57,8 +57,7 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 		defer c.mu.Unlock()
 		return c.identities[m.NodeName] == r.Machine
 	}
-	c.Config = c.config(c.Now, attest.NewRingKey(time.Now().Add(-time.Hour)))
-	c.Config.Policy.SignerNames = []string{csr.SignerClientTPM, csr.SignerServingTPM}
+	c.Config = c.config([]string{csr.SignerClientTPM, csr.SignerServingTPM}, c.Now, attest.NewRingKey(time.Now().Add(-time.Hour)))
 	c.Config.Authorizer = &authority{&c.inventory}
 	var eks tpmcert.EKVerifierConfig
 	for _, n := range nodes {
@@ -77,7 +76,7 @@ func OpenControlPlane(nodes ...*Node) (made *ControlPlane, err error) {
 	if len(eks.Issuers) != 0 {
 		c.TPM.EKs = must(tpmcert.NewEKVerifier(eks))
 	}
-	c.CA, c.CACert = newClusterCA(c.Config.Policy, c.Now)
+	c.CA, c.CACert = newClusterCA(c.Config.Policy)
 	c.Config.Kinds = []attest.Kind{must(tpm.NewKind(c.TPM))}
 	c.Verifier = must(attest.NewVerifier(c.Config))
 	return c, nil
@@ -172,11 +171,11 @@ func (i *inventory) locked(change func()) {
 	change()
 }
 
-// config configures a verifier of nodes from the inventory, without signers or an authorizer. An error
-// is a failure.
-func (i *inventory) config(now func() time.Time, keys ...attest.RingKey) attest.VerifierConfig {
+// config configures a verifier of nodes from the inventory, without kinds of evidence or an authorizer.
+// An error is a failure.
+func (i *inventory) config(signers []string, now func() time.Time, keys ...attest.RingKey) attest.VerifierConfig {
 	return attest.VerifierConfig{KeyRing: must(attest.NewStaticKeyRing(keys...)), Now: now,
-		Policy: &csr.Policy{ClusterIDs: []string{ClusterID}, Machines: i.machine, Now: now}}
+		Policy: &csr.Policy{ClusterIDs: []string{ClusterID}, SignerNames: signers, Machines: i.machine, Now: now}}
 }
 
 // machine is for csr.Policy.
@@ -219,13 +218,14 @@ func (i *authority) Authorize(ctx context.Context, r *attest.Result) (*attest.Au
 // newKey makes a key on P-256. An error is a failure.
 func newKey() *ecdsa.PrivateKey { return must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
-// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy. An error
-// is a failure.
-func newClusterCA(policy *csr.Policy, now func() time.Time) (*csr.CA, *x509.Certificate) {
+// newClusterCA makes a self-signed CA on P-256 for the cluster and the signers of a policy, with its clock.
+// An error is a failure.
+func newClusterCA(policy *csr.Policy) (*csr.CA, *x509.Certificate) {
 	key := newKey()
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "attesttest cluster CA"},
-		NotBefore: now().AddDate(0, 0, -1), NotAfter: now().AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: policy.Now().AddDate(0, 0, -1), NotAfter: policy.Now().AddDate(10, 0, 0), KeyUsage: x509.KeyUsageCertSign,
 		BasicConstraintsValid: true, IsCA: true}
 	cert := must(x509.ParseCertificate(must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))))
-	return must(csr.NewCA([]*x509.Certificate{cert}, key, csr.CAConfig{ClusterIDs: policy.ClusterIDs, SignerNames: policy.SignerNames, Now: now})), cert
+	config := csr.CAConfig{ClusterIDs: policy.ClusterIDs, SignerNames: policy.SignerNames, Now: policy.Now}
+	return must(csr.NewCA([]*x509.Certificate{cert}, key, config)), cert
 }

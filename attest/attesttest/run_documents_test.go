@@ -154,7 +154,7 @@ func TestWeakControlPlanes(t *testing.T) {
 	}{
 		"another cluster": {func(_ *testing.T, w *World) {
 			w.Config.Policy.ClusterIDs = []string{ClusterID, "other"}
-			w.ca, _ = newClusterCA(w.Config.Policy, w.Now)
+			w.ca, _ = newClusterCA(w.Config.Policy)
 		}, []string{"answer-for-another-cluster"}},
 		"a retired key": {func(t *testing.T, w *World) {
 			key := w.retired

@@ -110,11 +110,11 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 	w.ring, w.retired, w.later = attest.NewRingKey(w.now.Add(-time.Hour)), attest.NewRingKey(w.now.Add(-48*time.Hour)), attest.NewRingKey(w.now.Add(time.Hour))
 	w.retired.RetiredAt = w.now.Add(-time.Second)
 	w.known = machines()
-	w.Config = w.config(w.Now, w.ring, w.retired)
-	w.Config.Policy.SignerNames = []string{w.client}
+	signers := []string{w.client}
 	if !opts.ClientOnly {
-		w.Config.Policy.SignerNames = append(w.Config.Policy.SignerNames, w.serving)
+		signers = append(signers, w.serving)
 	}
+	w.Config = w.config(signers, w.Now, w.ring, w.retired)
 	if kind != nil {
 		w.Config.Kinds = []attest.Kind{&w.watched}
 	}
@@ -124,7 +124,7 @@ func OpenWorld(opts WorldOptions) (_ *World, err error) {
 		}
 		w.Config.Authorizer = &authority{&w.inventory}
 	}
-	w.ca, _ = newClusterCA(w.Config.Policy, w.Now)
+	w.ca, _ = newClusterCA(w.Config.Policy)
 	return w, nil
 }
 
