@@ -76,13 +76,11 @@ func NewAK(private crypto.Signer, scheme statement.KeyScheme) *AK {
 // Sign signs with any scheme that fits the key. An ECDSA signature repeats: nothing random goes in.
 func (k *AK) Sign(scheme statement.KeyScheme, message []byte) *statement.Signature {
 	hash := testkit.Must(scheme.Hash.Hash())
-	h := hash.New()
-	h.Write(message)
 	var opts crypto.SignerOpts = hash
 	if scheme.Alg == tpm2.TPMAlgRSAPSS {
 		opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
 	}
-	out := testkit.Must(k.Private.Sign(nil, h.Sum(nil), opts))
+	out := testkit.Must(crypto.SignMessage(k.Private, nil, message, opts))
 	v := &statement.Signature{Alg: scheme.Alg, Hash: scheme.Hash}
 	if scheme.Alg != tpm2.TPMAlgECDSA {
 		v.RSA = out

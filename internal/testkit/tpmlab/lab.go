@@ -80,9 +80,7 @@ func signature(algorithm string, tbs []byte, by crypto.Signer) []byte {
 	if out, ok := rsaMade.Load(of); ok {
 		return out.([]byte)
 	}
-	hash := opts.HashFunc().New()
-	hash.Write(tbs)
-	out := testkit.Must(by.Sign(rand.Reader, hash.Sum(nil), opts))
+	out := testkit.Must(crypto.SignMessage(by, rand.Reader, tbs, opts))
 	if !isECDSA {
 		rsaMade.Store(of, out)
 	}
