@@ -87,7 +87,7 @@ func NewCA(opts CAOptions) (*CA, error) {
 }
 
 // certifyCA issues the certificate of one of the CA's keys, signed by the root.
-func (ca *CA) certifyCA(to *issuer, name string) error {
+func (ca *CA) certifyCA(to *issuer, name string) (err error) {
 	now := ca.now()
 	t := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: name},
@@ -101,7 +101,6 @@ func (ca *CA) certifyCA(to *issuer, name string) error {
 	if to != &ca.root {
 		by, t.MaxPathLenZero = &ca.root, true
 	}
-	var err error
 	to.certificate, err = ca.sign(t, by, to.key.Public())
 	return err
 }
