@@ -74,11 +74,16 @@ func writeUntilKilled(path, seedText string) error {
 	seed, _ := strconv.ParseUint(seedText, 10, 64)
 	random := rand.New(rand.NewPCG(seed, 1))
 	for {
-		// Names that rest are not used again: others take their place.
-		node := "node-" + strconv.Itoa(random.IntN(12)+int(seed)/8*12)
+		n := random.IntN(12)
+		node := "node-" + strconv.Itoa(n)
+		record, err := r.Lookup(ctx, node)
+		for err == nil && record != nil && record.State == StateResting { // another name takes its place
+			n += 12
+			node = "node-" + strconv.Itoa(n)
+			record, err = r.Lookup(ctx, node)
+		}
 		c := fileClaim(node)
 		c.ProviderID = "test://" + strings.Repeat("p", 900)
-		record, err := r.Lookup(ctx, node)
 		switch {
 		case err != nil:
 			return err
