@@ -2,7 +2,6 @@ package tpmcert
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
@@ -70,10 +69,6 @@ func (s *CRLStore) Replace(lists ...[]byte) error {
 	}
 	s.set.Store(&made)
 	return nil
-}
-
-func (s *CRLStore) current() *crlSet {
-	return cmp.Or(s.set.Load(), &crlSet{})
 }
 
 // check refuses lists that these CAs show to be unusable.

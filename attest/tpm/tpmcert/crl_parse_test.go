@@ -33,7 +33,7 @@ func TestLargestCRL(t *testing.T) {
 	if _, err := NewCRLStore(listOfSize(t, small, root, maxCRLSize+1)); !errors.Is(err, checkCRL) {
 		t.Errorf("a byte more: got %v, want %s", err, checkCRL)
 	}
-	list := (*store.current())[0]
+	list := (*store.set.Load())[0]
 	if list.revoked != nil {
 		t.Error("entries were read before the signature")
 	}

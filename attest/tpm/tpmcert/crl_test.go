@@ -252,7 +252,7 @@ func TestCRLKinds(t *testing.T) {
 				return
 			}
 			testkit.NoError(t, err)
-			checkAgainstX509(t, (*s.current())[1], c.der)
+			checkAgainstX509(t, (*s.set.Load())[1], c.der)
 		})
 	}
 }
@@ -391,7 +391,7 @@ func FuzzCRL(f *testing.F) {
 		if _, err := x509.ParseRevocationList(der); err != nil {
 			return // invalid times, which are not looked at here
 		}
-		for _, l := range *s.current() {
+		for _, l := range *s.set.Load() {
 			checkAgainstX509(t, l, der)
 		}
 	})

@@ -35,17 +35,17 @@ type checkedLists struct {
 
 // lists returns the lists that an issuer's store holds now. It fails while the store is empty, or
 // if the lists cannot be used under the issuer's CAs, which is checked once for each Replace.
-func (i *ekIssuer) lists() (*crlSet, error) {
-	set := i.CRLs.current()
-	if len(*set) == 0 {
-		return set, errCRLEmpty
+func (i *ekIssuer) lists() (crlSet, error) {
+	set := i.CRLs.set.Load()
+	if set == nil {
+		return nil, errCRLEmpty
 	}
 	if known := i.checked.Load(); known != nil && known.set == set {
-		return set, known.err
+		return *set, known.err
 	}
 	err := set.check(slices.Concat(i.Roots, i.Intermediates), i.Profile.InsecureAllowSHA1Links)
 	i.checked.Store(&checkedLists{set, err})
-	return set, err
+	return *set, err
 }
 
 // revocation is the lists' verdict about one certificate.
@@ -72,7 +72,7 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 			if below {
 				broken = cmp.Or(broken, err)
 			}
-			if err := r.ask(*set, c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
+			if err := r.ask(set, c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
 				return err
 			}
 		}
