@@ -50,9 +50,8 @@ func (i *ekIssuer) lists() (crlSet, error) {
 
 // revocation is the lists' verdict about one certificate.
 type revocation struct {
-	current  bool  // a current list does not contain it
-	required bool  // there must be a current list
-	fault    error // why some list does not count, or nil
+	current bool  // a current list does not contain it
+	fault   error // why some list does not count, or nil
 }
 
 // checkRevocation looks up each certificate of a verified chain, except the root, in the
@@ -61,26 +60,24 @@ func (v *EKVerifier) checkRevocation(chain []*x509.Certificate, now time.Time) e
 	for n, c := range chain[:len(chain)-1] {
 		ca := chain[n+1]
 		var r revocation
-		var broken error
+		var broken, missing error
 		for _, i := range v.issuers {
 			if i.CRLs == nil {
 				continue
 			}
-			below := slices.ContainsFunc(i.Roots, chain[len(chain)-1].Equal)
-			r.required = r.required || below && i.RequireCRL
 			set, err := i.lists()
-			if below {
+			if slices.ContainsFunc(i.Roots, chain[len(chain)-1].Equal) {
 				broken = cmp.Or(broken, err)
+				if i.RequireCRL {
+					missing = errors.New("no list")
+				}
 			}
 			if err := r.ask(set, c, ca, i.Profile.InsecureAllowSHA1Links, now); err != nil {
 				return err
 			}
 		}
-		if r.required {
-			r.fault = cmp.Or(r.fault, errors.New("no list"))
-		}
 		if !r.current {
-			broken = cmp.Or(broken, r.fault)
+			broken = cmp.Or(broken, r.fault, missing)
 		}
 		if broken != nil {
 			return &refusal.Error{Check: checkRevocationUnknown, Want: "a current one", Err: refusal.Retry(broken),
