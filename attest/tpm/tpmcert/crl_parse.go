@@ -208,12 +208,10 @@ type serialIndex struct {
 // that a list takes back (removeFromCRL) are left out.
 func newSerialIndex(entries cryptobyte.String, count int) *serialIndex {
 	x := &serialIndex{entries: entries, places: make([]uint32, 0, count)}
-	for in := entries; !in.Empty(); {
+	in := entries
+	for range count {
 		place := uint32(len(entries) - len(in))
-		e, err := readEntry(&in)
-		if err != nil {
-			break // nothing after that can be read, and checkEntries has read them all
-		}
+		e, _ := readEntry(&in) // it has been read before
 		if e.reason != reasonRemoveFromCRL {
 			x.places = append(x.places, place)
 		}
