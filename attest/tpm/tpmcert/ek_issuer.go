@@ -72,11 +72,9 @@ const (
 // verifyEK returns the facts if the certificate, with those above it, is valid under this issuer.
 func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above []*certificate,
 	now time.Time) (*EKFacts, *ekRefusal) {
-	var used []string
 	at := now
 	if i.Profile.InsecureAllowExpiredEK && now.After(p.leaf.NotAfter) {
 		at = p.leaf.NotAfter
-		used = append(used, "InsecureAllowExpiredEK")
 	}
 	chain, refusal := i.chainOf(ctx, w, p.leaf, above, at)
 	if refusal != nil {
@@ -85,15 +83,12 @@ func (i *ekIssuer) verifyEK(ctx context.Context, w *links, p *EKPresented, above
 	if passed, err := i.Profile.check(&p.ek); err != nil {
 		return nil, &ekRefusal{ekBadLeaf + passed, err}
 	}
-	if usedSHA1(chain) {
-		used = append(used, "InsecureAllowSHA1Links")
-	}
 	facts := p.facts(EKFromCertificate)
 	facts.Profile = i.Profile.Name
 	facts.Chain = plain(chain)
 	facts.Directory = p.ek.Directory
 	facts.Specification = p.ek.Specification
-	facts.Tolerances = append(i.Profile.usedBy(&p.ek), used...)
+	facts.Tolerances = tolerancesOf(&p.ek, chain, at.Before(now))
 	return facts, nil
 }
 

@@ -167,9 +167,9 @@ func (p *EKProfile) checkSpecification(s *TPMSpecification) error {
 	return checkSpecification.Refuse("TPM family "+s.Family, "2.0, by profile "+p.Name)
 }
 
-// usedBy returns the names of the tolerances without which the certificate would have been
-// refused.
-func (p *EKProfile) usedBy(ek *EKCertificate) []string {
+// tolerancesOf returns the names of the tolerances without which the certificate, with this chain,
+// would have been refused.
+func tolerancesOf(ek *EKCertificate, chain []*certificate, expired bool) []string {
 	cert := ek.Certificate
 	_, isRSA := ek.PublicKey.(*rsa.PublicKey)
 	var names []string
@@ -187,5 +187,7 @@ func (p *EKProfile) usedBy(ek *EKCertificate) []string {
 	note(!ek.Directory.whole(), "NoDirectoryName")
 	note(!cert.BasicConstraintsValid, "NoBasicConstraints")
 	note(extension(cert, oid.KeyUsage) != nil && !isRSA && cert.KeyUsage&x509.KeyUsageKeyAgreement == 0, "KeyEnciphermentOfECC")
+	note(expired, "InsecureAllowExpiredEK")
+	note(usedSHA1(chain), "InsecureAllowSHA1Links")
 	return names
 }
