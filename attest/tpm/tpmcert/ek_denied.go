@@ -46,8 +46,10 @@ type deniedTPM struct {
 
 func newDeniedTPM(d DeniedTPM) (deniedTPM, error) {
 	vendor, ok := vendorIDOf(d.Vendor)
-	if text := vendorIDOfText(d.Vendor); !ok && text != (vendorID{}) {
-		vendor, ok = text, true
+	alien := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
+	if !ok && !strings.ContainsFunc(d.Vendor, alien) { // text, which an identifier has in hexadecimal and padded
+		padded := fmt.Sprintf("%-4s", d.Vendor)
+		vendor, ok = vendorIDOf("id:" + hex.EncodeToString([]byte(padded)))
 	}
 	switch {
 	case d.Vendor == "":
@@ -140,15 +142,6 @@ func vendorIDOf(manufacturer string) (id vendorID, ok bool) {
 		return id, true
 	}
 	return id, false
-}
-
-// vendorIDOfText parses up to 4 letters and digits; for anything else it returns zero.
-func vendorIDOfText(text string) (id vendorID) {
-	alien := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
-	if len(text) <= len(id) && !strings.ContainsFunc(text, alien) {
-		copy(id[:], strings.ToUpper(text))
-	}
-	return id
 }
 
 // text returns the identifier without its padding, or "" if that is not printable ASCII.
