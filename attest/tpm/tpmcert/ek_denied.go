@@ -132,7 +132,7 @@ type vendorID [4]byte
 // vendorIDOf parses "id:" and 8 hexadecimal digits.
 func vendorIDOf(manufacturer string) (id vendorID, ok bool) {
 	digits, ok := strings.CutPrefix(manufacturer, "id:")
-	if b, err := hex.DecodeString(digits); ok && err == nil && len(b) == len(id) {
+	if b, err := hex.AppendDecode(make([]byte, 0, len(id)), []byte(digits)); ok && err == nil && len(b) == len(id) {
 		for n, c := range bytes.TrimRight(b, " \x00") {
 			if 'a' <= c && c <= 'z' {
 				c -= 'a' - 'A'
