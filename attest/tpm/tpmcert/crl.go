@@ -1,7 +1,6 @@
 package tpmcert
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
@@ -94,10 +93,9 @@ func (c *crl) check(cas []*x509.Certificate, allowSHA1 bool) (fault error) {
 			return nil
 		}
 	}
+	signed := &x509.Certificate{AuthorityKeyId: c.head.AuthorityKeyId} // as dn compares it
 	for _, ca := range cas {
-		id := c.head.AuthorityKeyId
-		otherKey := len(id) > 0 && len(ca.SubjectKeyId) > 0 && !bytes.Equal(id, ca.SubjectKeyId)
-		if fault == nil && !otherKey && c.isSignedBy(ca) {
+		if fault == nil && dn.SameKeyIdentifier(signed, ca) && c.isSignedBy(ca) {
 			fault = errors.New("signed by the key of " + ca.Subject.String() + ", which has another name")
 		}
 	}
