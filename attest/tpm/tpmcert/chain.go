@@ -56,10 +56,7 @@ func (f *chainFailure) without(dropped []string) *chainFailure {
 
 // run returns the first valid chain, leaf first and root last.
 func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certificate) ([]*certificate, *chainFailure) {
-	if s.stopped = s.work.Work(ctx, stepWork); s.stopped != nil {
-		return nil, &chainFailure{err: s.stopped}
-	}
-	s.failure = chainFailure{}
+	s.failure, s.stopped = chainFailure{}, s.work.Work(ctx, stepWork) // a stopped search takes no step
 	// A search looks at one chain at a time, so a single array serves them all.
 	chain, usages := append(make([]*certificate, 0, message.MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
