@@ -32,14 +32,14 @@ func (p *Public) HasName(name []byte) bool {
 		return false
 	}
 	var buf [message.MaxNameSize]byte
-	return bytes.Equal(name, appendName(buf[:0], p.NameAlg, p.Raw)) || p.Type == tpm2.TPMAlgECC && p.hasNameAtOtherWidth(name)
+	return bytes.Equal(name, appendName(buf[:0], p.NameAlg, p.Raw)) || p.hasNameAtOtherWidth(name)
 }
 
 // hasNameAtOtherWidth tries the other encodings of the coordinates, if there are any.
 func (p *Public) hasNameAtOtherWidth(name []byte) bool {
 	c, ok := tpmwire.CurveOf(p.Curve)
-	headSize := len(p.Raw) - len(p.X) - len(p.Y) - 4
-	if !ok || headSize < 0 || len(p.X) == 0 || len(p.Y) == 0 || len(p.X) > c.Width || len(p.Y) > c.Width {
+	if !ok || p.Type != tpm2.TPMAlgECC || len(p.Raw) < 4+len(p.X)+len(p.Y) ||
+		len(p.X) == 0 || len(p.Y) == 0 || len(p.X) > c.Width || len(p.Y) > c.Width {
 		return false
 	}
 	if len(p.X) == c.Width && p.X[0] != 0 && len(p.Y) == c.Width && p.Y[0] != 0 {
@@ -47,10 +47,9 @@ func (p *Public) hasNameAtOtherWidth(name []byte) bool {
 	}
 	var area [tpmwire.MaxTPMTPublicSize]byte
 	var buf [message.MaxNameSize]byte
-	head := p.Raw[:headSize]
 	for _, x := range otherWidths(p.X, c.Width) {
 		for _, y := range otherWidths(p.Y, c.Width) {
-			b := append(area[:0], head...)
+			b := append(area[:0], p.BeforeUnique()...)
 			b = append(binary.BigEndian.AppendUint16(b, uint16(len(x))), x...)
 			b = append(binary.BigEndian.AppendUint16(b, uint16(len(y))), y...)
 			if bytes.Equal(name, appendName(buf[:0], p.NameAlg, b)) {
