@@ -175,13 +175,13 @@ func (p PCR) Check() error {
 	return nil
 }
 
-// findPCR looks for a PCR among sorted ones.
-func findPCR(sorted []PCR, id PCRID) (PCR, bool) {
+// valueOf returns the value of a PCR among sorted ones, or nil.
+func valueOf(sorted []PCR, id PCRID) []byte {
 	n, found := slices.BinarySearchFunc(sorted, id, func(p PCR, id PCRID) int { return p.ID().compare(id) })
 	if !found {
-		return PCR{}, false
+		return nil
 	}
-	return sorted[n], true
+	return sorted[n].Value
 }
 
 // samePCRs reports whether two lists name the same PCRs, whatever their order.

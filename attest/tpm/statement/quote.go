@@ -201,8 +201,8 @@ func (q *Quoted) Value(bank tpm2.TPMAlgID, index int) ([]byte, error) {
 	if ResettablePCR(index) {
 		return nil, CheckPCRResettable.Refuse(id.String(), "a PCR that only a reset of the machine resets")
 	}
-	if p, ok := findPCR(q.pcrs, id); ok {
-		return p.Value, nil
+	if value := valueOf(q.pcrs, id); value != nil {
+		return value, nil
 	}
 	return nil, CheckPCRNotQuoted.Refuse("no "+id.String()+" in the quote", "a quote over it")
 }
@@ -291,7 +291,7 @@ func (in *QuoteInput) checkSelection() (err error) {
 // checkValues requires the selected PCRs and no others. They are known to have no duplicates.
 func (in *QuoteInput) checkValues() error {
 	for _, id := range in.selected {
-		if _, ok := findPCR(in.pcrs, id); !ok {
+		if valueOf(in.pcrs, id) == nil {
 			return checkPCRMissing.Refuse("no value of "+id.String(), "a value for each quoted PCR")
 		}
 	}
@@ -308,8 +308,7 @@ func (in *QuoteInput) checkValues() error {
 func (in *QuoteInput) checkDigest() error {
 	values := make([]byte, 0, len(in.selected)*tpmwire.MaxDigestSize)
 	for _, id := range in.selected {
-		p, _ := findPCR(in.pcrs, id) // there is one: checkValues
-		values = append(values, p.Value...)
+		values = append(values, valueOf(in.pcrs, id)...) // there is one: checkValues
 	}
 	digest := tpmwire.AppendDigest(nil, tpmwire.HashOf(in.Sig.Hash), values)
 	if quoted := in.Attest.Quote.PCRDigest; !bytes.Equal(digest, quoted) {
