@@ -38,13 +38,8 @@ type DeniedTPM struct {
 	Reason string
 }
 
-// deniedTPM is a DeniedTPM with its vendor parsed.
-type deniedTPM struct {
-	DeniedTPM
-	vendor vendorID
-}
-
-func newDeniedTPM(d DeniedTPM) (deniedTPM, error) {
+// check returns the vendor that the entry means, or why it cannot be used.
+func (d *DeniedTPM) check() (vendorID, error) {
 	vendor, ok := vendorIDOf(d.Vendor)
 	alien := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
 	if !ok && !strings.ContainsFunc(d.Vendor, alien) { // text, which an identifier has in hexadecimal and padded
@@ -53,22 +48,15 @@ func newDeniedTPM(d DeniedTPM) (deniedTPM, error) {
 	}
 	switch {
 	case d.Vendor == "":
-		return deniedTPM{}, errors.New("no Vendor")
+		return vendor, errors.New("no Vendor")
 	case !ok:
-		return deniedTPM{}, fmt.Errorf("vendor %q, want up to 4 letters and digits, or id: and 8 hexadecimal digits", d.Vendor)
+		return vendor, fmt.Errorf("vendor %q, want up to 4 letters and digits, or id: and 8 hexadecimal digits", d.Vendor)
 	case d.Last < d.First:
-		return deniedTPM{}, fmt.Errorf("a range from %s to %s", firmwareText(d.First), firmwareText(d.Last))
+		return vendor, fmt.Errorf("a range from %s to %s", firmwareText(d.First), firmwareText(d.Last))
 	case d.Reason == "":
-		return deniedTPM{}, errors.New("no Reason")
+		return vendor, errors.New("no Reason")
 	}
-	return deniedTPM{d, vendor}, nil
-}
-
-// means reports whether the TPM is of the vendor and model that are meant. A certificate
-// without a manufacturer never matches.
-func (d *deniedTPM) means(t DirectoryName) bool {
-	vendor, ok := vendorIDOf(t.Manufacturer)
-	return ok && vendor == d.vendor && (d.Model == "" || d.Model == t.Model)
+	return vendor, nil
 }
 
 // checkDenied checks a certificate's TPM against the list. A version that cannot be
@@ -91,11 +79,12 @@ func (v *EKVerifier) CheckFirmware(d DirectoryName, firmwareVersion uint64) erro
 	return v.deny(d, "running firmware", firmware, firmware)
 }
 
-// deny refuses a TPM if one of its versions from first to last is on the list.
+// deny refuses a TPM if one of its versions from first to last is on the list. A certificate without
+// a manufacturer never matches.
 func (v *EKVerifier) deny(d DirectoryName, got string, first, last uint32) error {
-	for i := range v.denied {
-		denied := &v.denied[i]
-		if !denied.means(d) || denied.First > last || denied.Last < first {
+	vendor, ok := vendorIDOf(d.Manufacturer)
+	for _, denied := range v.denied[vendor] {
+		if !ok || denied.Model != "" && denied.Model != d.Model || denied.First > last || denied.Last < first {
 			continue
 		}
 		if first == last {

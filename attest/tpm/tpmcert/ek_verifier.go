@@ -132,7 +132,7 @@ type EKVerifier struct {
 	issuers  []*ekIssuer
 	allowed  map[attest.Identity]bool
 	platform PlatformEK
-	denied   []deniedTPM
+	denied   map[vendorID][]DeniedTPM
 	judges   bool // there is a deny-list or a CRL store, and no EK may bypass them
 	known    *linkMemory
 }
@@ -146,7 +146,8 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 	if len(config.Denied) > 0 && len(config.Issuers) == 0 {
 		return nil, refusal.Config("Issuers", "", "at least one with Denied: without a trusted certificate nothing can be denied")
 	}
-	v := &EKVerifier{allowed: map[attest.Identity]bool{}, platform: config.Platform, known: newLinkMemory()}
+	v := &EKVerifier{allowed: map[attest.Identity]bool{}, platform: config.Platform, denied: map[vendorID][]DeniedTPM{},
+		known: newLinkMemory()}
 	for n := range config.Issuers {
 		i, err := newEKIssuer(config.Issuers[n], v.known)
 		if err != nil {
@@ -163,12 +164,12 @@ func NewEKVerifier(config EKVerifierConfig) (*EKVerifier, error) {
 		}
 		v.allowed[id] = true
 	}
-	for n := range config.Denied {
-		d, err := newDeniedTPM(config.Denied[n])
+	for n, d := range config.Denied {
+		vendor, err := d.check()
 		if err != nil {
 			return nil, unusable("Denied", n, err)
 		}
-		v.denied = append(v.denied, d)
+		v.denied[vendor] = append(v.denied[vendor], d)
 	}
 	v.judges = (v.judges || len(v.denied) > 0) && !config.InsecureAllowUnjudged
 	return v, nil
