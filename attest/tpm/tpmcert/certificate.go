@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto"
 	"crypto/rsa"
-	"crypto/sha1"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -186,12 +185,8 @@ func checkLinkForm(cert, issuer *certificate, allowSHA1 bool, sha1Tolerance stri
 // where certificate signatures are verified. The parser of crypto/x509 has compared the two
 // algorithm identifiers.
 func checkLink(cert, issuer *certificate) error {
-	if cert.SignatureAlgorithm != x509.SHA1WithRSA {
-		return badLink(cert, issuer, issuer.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature))
-	}
-	// crypto/x509 has no key for a CA whose SubjectPublicKeyInfo says RSAES-OAEP.
-	sum := sha1.Sum(cert.RawTBSCertificate)
-	return badLink(cert, issuer, rsa.VerifyPKCS1v15(issuer.key.(*rsa.PublicKey), crypto.SHA1, sum[:], cert.Signature))
+	signer := x509.Certificate{PublicKey: issuer.key} // crypto/x509 has no key for a CA whose SubjectPublicKeyInfo says RSAES-OAEP
+	return badLink(cert, issuer, signer.CheckSignature(cert.SignatureAlgorithm, cert.RawTBSCertificate, cert.Signature))
 }
 
 func badLink(cert, issuer *certificate, err error) error {
