@@ -54,23 +54,22 @@ func parseCRL(der []byte) (*crl, error) {
 		return nil, fmt.Errorf("%d bytes, at most %d", len(der), maxCRLSize)
 	}
 	in := cryptobyte.String(bytes.Clone(der))
-	var body, tbs, rest cryptobyte.String
+	var body, tbs cryptobyte.String
 	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() || !body.ReadASN1Element(&tbs, asn1.SEQUENCE) {
 		return nil, errors.New("no DER, or bytes after the list")
 	}
 	c := &crl{tbs: tbs, signers: map[[sha256.Size]byte]bool{}}
 	head, ok := c.cutEntries(tbs)
-	if !ok || !body.ReadASN1Element(&rest, asn1.SEQUENCE) {
+	signature := body // with its algorithm
+	if !ok || !body.SkipASN1(asn1.SEQUENCE) {
 		return nil, errors.New("no TBSCertList")
 	}
-	var signature cryptobyte.String
-	if !body.ReadASN1Element(&signature, asn1.BIT_STRING) || !body.Empty() {
+	if !body.SkipASN1(asn1.BIT_STRING) || !body.Empty() {
 		return nil, errors.New("no signature, or bytes after it")
 	}
 	var b cryptobyte.Builder
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) { b.AddBytes(head) })
-		b.AddBytes(rest)
 		b.AddBytes(signature)
 	})
 	var err error
