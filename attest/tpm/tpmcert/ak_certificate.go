@@ -161,16 +161,15 @@ func (p *AKPresented) identify(s IdentitySource, inDirectory bool) (attest.Ident
 func (p *AKPresented) identity(profile *Profile) (attest.Identity, error) {
 	for _, s := range profile.Identity {
 		id, err := p.identify(s, profile.InsecureAllowDirectoryName)
-		if _, own := errors.AsType[refusal.Check](err); err != nil && !own {
-			err = &refusal.Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
-		}
-		if err != nil {
+		_, own := errors.AsType[refusal.Check](err)
+		switch kind := id.Kind(); {
+		case own:
 			return "", err
-		}
-		if id == "" {
+		case err != nil:
+			return "", &refusal.Error{Check: attest.CheckIdentity, Got: "a certificate that the source of identities refuses", Err: err}
+		case id == "":
 			continue
-		}
-		if kind := id.Kind(); kind == "" || kind != s.Kind() || len(id) <= len(kind)+1 {
+		case kind == "" || kind != s.Kind() || len(id) <= len(kind)+1:
 			return "", attest.CheckIdentity.Refuse(string(id), "a kind, a colon and a name")
 		}
 		return id, nil
