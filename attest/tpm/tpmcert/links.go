@@ -57,16 +57,14 @@ func newLinks(b *attest.Budget) *links {
 // before.
 func (w *links) link(ctx context.Context, known *linkMemory, cert, issuer *certificate, leaf bool) error {
 	id := linkOf(cert, issuer)
-	if err := w.failed[id]; err != nil {
-		return err
-	}
-	if known.has(id, cert) {
+	switch {
+	case w.failed[id] != nil:
+		return w.failed[id]
+	case known.has(id, cert):
 		return nil
-	}
-	if len(w.failed) >= message.MaxFailedLinks {
+	case len(w.failed) >= message.MaxFailedLinks:
 		return message.OverBudget("wrong signatures in chains", message.MaxFailedLinks)
-	}
-	if w.links >= message.MaxChainLinks+message.MaxFailedLinks {
+	case w.links >= message.MaxChainLinks+message.MaxFailedLinks:
 		return message.OverBudget("signatures in chains", message.MaxChainLinks+message.MaxFailedLinks)
 	}
 	if err := w.Signature(ctx); err != nil {
