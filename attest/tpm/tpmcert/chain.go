@@ -68,26 +68,24 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 		}
 		chain = append(chain, c)
 	}
-	below := s.failure.err
+	below, whole := s.failure.err, []*certificate(nil)
 	if usages != nil {
-		chain = s.extend(ctx, chain, usages)
+		whole = s.extend(ctx, chain, usages)
 	} else {
 		s.fail(1, nil, CheckCertificateChain.Refuse("a key identifier of another issuer", "that of the next certificate"))
-		chain = nil
 	}
-	switch {
+	switch missing := s.failure.missing; {
 	case s.stopped != nil:
 		return nil, &chainFailure{err: s.stopped}
-	case chain == nil:
-		if missing := s.failure.missing; missing != nil && below != nil {
-			s.failure.err, s.failure.reached = below, true
-		} else if missing != nil {
-			s.failure.err = CheckCertificateChain.Refuse("a chain that ends at issuer "+nameText(missing.Issuer),
-				"one of the roots, or an intermediate that leads there")
-		}
-		return nil, new(s.failure)
+	case whole != nil:
+		return whole, nil
+	case missing != nil && below != nil:
+		s.failure.err, s.failure.reached = below, true
+	case missing != nil:
+		s.failure.err = CheckCertificateChain.Refuse("a chain that ends at issuer "+nameText(missing.Issuer),
+			"one of the roots, or an intermediate that leads there")
 	}
-	return chain, nil
+	return nil, new(s.failure)
 }
 
 // fail records a dead end, unless a higher one is known.
