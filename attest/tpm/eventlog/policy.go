@@ -99,13 +99,12 @@ func (p *BootPolicy) wanted() (tpm2.TPMAlgID, []int, error) {
 		return 0, nil, unusable("nothing asked", "RequireSecureBoot or a Predicate")
 	}
 	bank, pcrs := cmp.Or(p.Bank, tpm2.TPMAlgSHA256), p.PCRs
-	if !slices.Contains([]tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512}, bank) {
-		return 0, nil, unusable(fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
-	}
 	if pcrs == nil {
 		pcrs = []int{0, 1, 2, 3, 4, 5, 6, secureBootPCR}
 	}
 	switch {
+	case !slices.Contains([]tpm2.TPMAlgID{tpm2.TPMAlgSHA256, tpm2.TPMAlgSHA384, tpm2.TPMAlgSHA512}, bank):
+		return 0, nil, unusable(fmt.Sprintf("bank %#x", uint16(bank)), "SHA-256, SHA-384 or SHA-512")
 	case len(pcrs) == 0:
 		return 0, nil, unusable("no PCRs", "at least one, or nil for 0 to 7")
 	case p.RequireSecureBoot && !slices.Contains(pcrs, secureBootPCR):
