@@ -82,12 +82,15 @@ func (m *Machine) checkGrant(g *Grant, nodeName string) error {
 	if g.MachineUID != "" && m.UID != "" && g.MachineUID != m.UID {
 		return checkInventoryMachine.Refuse("the machine with UID "+refusal.Quote(g.MachineUID), refusal.Quote(m.UID)+" for node "+nodeName)
 	}
-	return m.checkProviderID(g.ProviderID)
+	return m.sameProviderID(g.ProviderID)
 }
 
-// checkProviderID compares a provider ID that is claimed or granted with the machine's, if both are known.
-func (m *Machine) checkProviderID(id string) error {
-	if same, got, want := oid.SameProviderID(cmp.Or(id, m.ProviderID), cmp.Or(m.ProviderID, id)); !same {
+// sameProviderID compares a provider ID that is claimed or granted with the machine's, if both are known.
+func (m *Machine) sameProviderID(id string) error {
+	if id == "" || m.ProviderID == "" {
+		return nil
+	}
+	if same, got, want := oid.SameProviderID(id, m.ProviderID); !same {
 		return CheckProviderIDMismatch.Refuse(got, "the machine's, "+want)
 	}
 	return nil

@@ -37,7 +37,7 @@ type Checked struct {
 	ipAddresses     []netip.Addr  // IPv4 unmapped
 	uid             string        // metadata.uid of the object
 	credentialID    string        // that the requester used, or ""
-	provider        string        // of the evidence, or ""
+	provider        string        // that the signer name selects or, under Kubernetes' own signers, of the evidence; or ""
 	record          *IssuedRecord // of that credential, if it can be inherited from
 
 	signatureOnce sync.Once

@@ -1,7 +1,6 @@
 package csr
 
 import (
-	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -72,7 +71,10 @@ func Create(purpose Purpose, key crypto.Signer, nodeName string, o CreateOptions
 		return nil, fmt.Errorf("csr: signing the request: %w", err)
 	}
 	p, err := ParsePKCS10(der)
-	if err := cmp.Or(err, p.CheckSignature()); err != nil {
+	if err == nil {
+		err = p.CheckSignature()
+	}
+	if err != nil {
 		return nil, err
 	}
 	return der, nil

@@ -25,8 +25,11 @@ func (a *Attested) end(latest time.Time) time.Time {
 
 // ended is the fault of a grant whose NotAfter has passed.
 func (a *Attested) ended(now time.Time) fault {
-	end := a.grant.NotAfter
-	return fault{!end.IsZero() && !end.After(now), checkVerifiedExpired, rfc3339(end), "after " + rfc3339(now)}
+	notAfter := a.grant.NotAfter
+	if notAfter.IsZero() || notAfter.After(now) {
+		return fault{}
+	}
+	return fault{true, checkVerifiedExpired, rfc3339(notAfter), "after " + rfc3339(now)}
 }
 
 // checkEnd refuses a request that must not be approved or recorded at now: the grant has

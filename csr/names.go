@@ -306,7 +306,10 @@ func (u *User) Requester() (Requester, error) {
 		u = new(User)
 	}
 	q, err := requesterOf(u.Username)
-	if err := cmp.Or(err, q.readGroups(u.Groups)); err != nil {
+	if err == nil {
+		err = q.readGroups(u.Groups)
+	}
+	if err != nil {
 		return Requester{}, err
 	}
 	return q, nil

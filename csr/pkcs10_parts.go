@@ -75,7 +75,7 @@ func (p *PKCS10) readAttributes(set cryptobyte.String) error {
 	for !set.Empty() {
 		var content cryptobyte.String
 		var a attribute
-		sequence := set.PeekASN1Tag(cryptobyteasn1.SEQUENCE)
+		sequence := set.PeekASN1Tag(cryptobyteasn1.SEQUENCE) // anything else is malformed, in order or not
 		element, ordered := next(&set, &previous)
 		switch {
 		case len(p.attributes) == maxAttributes:

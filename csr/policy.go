@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/elliptic"
 	"encoding/asn1"
-	"errors"
 	"math"
 	"net/netip"
 	"slices"
@@ -170,11 +169,13 @@ func (p *Policy) check(ctx context.Context, parsed *Parsed, target string, unsig
 	x.try(objectRules)
 	var err error
 	x.out.bundle, x.out.pkcs10, err = parsed.read()
-	if x.refuseErr(err); err == nil { // otherwise nothing more can be said about the request
+	x.refuseErr(err)
+	if err == nil { // otherwise nothing more can be said about the request
 		x.try(requestRules)
 		x.try(sanRules)
 		x.try(machineRules)
-		if !unsigned && !errors.Is(x.found, checkKeyType) && !errors.Is(x.found, checkKeyStrength) {
+		weak := func(e *Error) bool { return e.Check == checkKeyType || e.Check == checkKeyStrength }
+		if !unsigned && !slices.ContainsFunc(x.found, weak) {
 			x.refuseErr(x.out.CheckSignature())
 		}
 	}

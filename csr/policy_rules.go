@@ -310,7 +310,7 @@ var machineRules = []rule{
 		}
 	}},
 	{CheckProviderIDMismatch, nil, func(x *run) {
-		x.refuseErr(x.out.machine.checkProviderID(x.out.pkcs10.ProviderID))
+		x.refuseErr(x.out.machine.sameProviderID(x.out.pkcs10.ProviderID))
 	}},
 	{CheckSANNotOwn, nil, func(x *run) {
 		if m := &x.out.machine; x.out.found {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	cryptobyteasn1 "golang.org/x/crypto/cryptobyte/asn1"
 
@@ -108,7 +109,8 @@ func (c *Checked) sansThat(name func(string) bool, address func(netip.Addr) bool
 func (c *Checked) sansBeside(dnsNames []string, addresses []netip.Addr) []string {
 	return c.sansThat(
 		func(n string) bool {
-			return !slices.ContainsFunc(dnsNames, func(own string) bool { return names.Lower(own) == n })
+			// n is lower-case ASCII. A letter beyond it that folds to one of ASCII is longer.
+			return !slices.ContainsFunc(dnsNames, func(own string) bool { return len(own) == len(n) && strings.EqualFold(own, n) })
 		},
 		func(a netip.Addr) bool {
 			return !slices.ContainsFunc(addresses, func(own netip.Addr) bool { return own.Unmap() == a })

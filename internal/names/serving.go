@@ -62,8 +62,8 @@ func (r *Reserved) IP(a netip.Addr) bool {
 		a.Is4() && (a.As4()[0] >= 240 || a.As4()[0] == 0) || // class E with broadcast, and this network (RFC 1122, 3.2.1.3)
 		embedded && r.IP(in) ||
 		slices.ContainsFunc(r.IPs, func(prefix netip.Prefix) bool {
-			in := prefix.Addr()
-			return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
+			network := prefix.Addr()
+			return prefix.Contains(a) || network.Is4In6() && a.Is4() && netip.PrefixFrom(network.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
 		})
 }
 
