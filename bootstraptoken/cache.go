@@ -50,8 +50,10 @@ func (c *Cache) Marshal() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := parseAddresses(append([]string{c.Info.Server}, c.Addresses...)); err != nil {
-		return nil, err
+	if len(c.Addresses) > 0 {
+		if _, err := parseAddresses(append([]string{c.Info.Server}, c.Addresses...)); err != nil {
+			return nil, err
+		}
 	}
 	f := cacheFile{Version: cacheVersion, Kubeconfig: string(kubeconfig), Addresses: c.Addresses}
 	if !c.Verified.IsZero() {

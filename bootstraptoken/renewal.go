@@ -128,9 +128,10 @@ func (s *RenewalState) action(now time.Time) RenewalAction {
 		return RenewalLost
 	case !s.Exists:
 		return RenewalReplace
-	case s.Joined && !s.KubeletAuthentication && half: // a pool: a machine that joined is above
-		return RenewalReplace
-	case s.Joined && !s.KubeletAuthentication:
+	case s.Owner == OwnerMachinePool && !s.KubeletAuthentication && s.Joined:
+		if half {
+			return RenewalReplace
+		}
 		return RenewalKeep
 	case due:
 		return RenewalExtend

@@ -20,7 +20,8 @@ import (
 // maxRedirects is how many redirects one request follows.
 const maxRedirects = 5
 
-// restrict returns a copy of the caller's client whose redirects lead to these hosts alone.
+// restrict returns a copy of the caller's client, which stays as it is. Redirects of the copy, at most
+// maxRedirects, lead to these hosts alone, and its responses have headers of bounded size.
 func (h hosts) restrict(given *http.Client) *http.Client {
 	client := *given
 	client.Transport = withBound(client.Transport)

@@ -31,15 +31,18 @@ func manyCertificates() (steps string) {
 // using its first one, which ends first. They are requested with that one, with bootstrap tokens, and
 // each with the one before it.
 func certificateInUse() (steps string) {
-	issue := func(many int, options string) {
-		for i := range many {
-			steps += "; wait 1s; a=bind a 24h " + fmt.Sprintf(options, i, i+1)
-		}
+	for i := range 2 * membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=%d with=used", i)
 	}
-	issue(2*membership.MaxIssued, "cert=%[1]d with=used")
-	issue(membership.MaxIssued, "cert=token-%[1]d")
-	issue(membership.MaxIssued, "cert=link-%[2]d with=link-%[1]d")
-	issue(membership.MaxIssued, "cert=again-%[1]d with=link-1")
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=token-%d", i)
+	}
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=link-%d with=link-%d", i+1, i)
+	}
+	for i := range membership.MaxIssued {
+		steps += fmt.Sprintf("; wait 1s; a=bind a 24h cert=again-%d with=link-1", i)
+	}
 	return steps
 }
 

@@ -20,7 +20,7 @@ type requestOptions struct {
 	bundle     func(*csr.Bundle)  // changes provider and data afterwards
 	claims     string             // the provider ID to claim; "" is the one of node-1, and none for others
 	challenged bool               // answer the provider's own challenge, if it challenges
-	evidenceOf *requestOptions    // the request that the evidence is made for; nil is this one
+	evidenceOf *requestOptions    // whose applicant the evidence is of, made in this request's way; nil is this one
 	// prove makes the evidence; nil is honest evidence.
 	prove func(ctx context.Context, provider csr.Provider, a *Applicant) (*csr.Bundle, error)
 }

@@ -119,8 +119,12 @@ func (v *Validator) Validate(ctx context.Context, token string, audiences ...str
 func (v *Validator) ours(issuer string) bool { return slices.Contains(v.config.Issuers, issuer) }
 
 // refuse returns a [*ReviewError].
-func refuse(message string, reason *refusal.Error) error {
-	return &ReviewError{Message: message, Reason: reason}
+func refuse(message string, reason error) error {
+	own, ok := errors.AsType[*refusal.Error](reason)
+	if !ok {
+		own = &refusal.Error{Check: refusal.ErrRetry, Err: reason}
+	}
+	return &ReviewError{Message: message, Reason: own}
 }
 
 // authenticate runs the API server's authenticator for bound tokens.
@@ -247,8 +251,7 @@ func (v *Validator) checkObjects(ctx context.Context, k *claims.Private, deleted
 		}
 		answer := v.get(ctx, named.resource, k.Namespace, named.claim.Name)
 		if err := checkAlive(named.resource, *named.claim, answer, deletedBefore); err != nil {
-			reason, _ := errors.AsType[*refusal.Error](err) // as which it was made
-			return refuse(message(named.resource, k.Namespace, *named.claim, answer, err), reason)
+			return refuse(message(named.resource, k.Namespace, *named.claim, answer, err), err)
 		}
 	}
 	return nil
