@@ -56,7 +56,10 @@ func (f *chainFailure) without(dropped []string) *chainFailure {
 
 // run returns the first valid chain, leaf first and root last.
 func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certificate) ([]*certificate, *chainFailure) {
-	s.failure, s.stopped = chainFailure{}, s.work.Work(ctx, stepWork) // a stopped search takes no step
+	if s.stopped = s.work.Work(ctx, stepWork); s.stopped != nil {
+		return nil, &chainFailure{err: s.stopped}
+	}
+	s.failure = chainFailure{}
 	// A search looks at one chain at a time, so a single array serves them all.
 	chain, usages := append(make([]*certificate, 0, message.MaxChainLinks+1), leaf), s.usages
 	for _, c := range above {
@@ -68,7 +71,8 @@ func (s *chainSearch) run(ctx context.Context, leaf *certificate, above []*certi
 		}
 		chain = append(chain, c)
 	}
-	below, whole := s.failure.err, []*certificate(nil)
+	below := s.failure.err
+	var whole []*certificate
 	if usages != nil {
 		whole = s.extend(ctx, chain, usages)
 	} else {

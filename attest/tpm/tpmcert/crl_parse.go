@@ -60,7 +60,7 @@ func parseCRL(der []byte) (*crl, error) {
 	}
 	c := &crl{tbs: tbs, signers: map[[sha256.Size]byte]bool{}}
 	head, ok := c.cutEntries(tbs)
-	signature := body // with its algorithm
+	signature := body // with its algorithm, and nothing after it: see below
 	if !ok || !body.SkipASN1(asn1.SEQUENCE) {
 		return nil, errors.New("no TBSCertList")
 	}

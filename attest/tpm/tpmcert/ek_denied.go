@@ -42,9 +42,9 @@ type DeniedTPM struct {
 func (d *DeniedTPM) check() (vendorID, error) {
 	vendor, ok := vendorIDOf(d.Vendor)
 	alien := func(r rune) bool { return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') }
-	if !ok && !strings.ContainsFunc(d.Vendor, alien) { // text, which an identifier has in hexadecimal and padded
-		padded := fmt.Sprintf("%-4s", d.Vendor)
-		vendor, ok = vendorIDOf("id:" + hex.EncodeToString([]byte(padded)))
+	if !ok && len(d.Vendor) <= len(vendor) && !strings.ContainsFunc(d.Vendor, alien) {
+		vendor, ok = vendorID{}, true
+		copy(vendor[:], strings.ToUpper(d.Vendor))
 	}
 	switch {
 	case d.Vendor == "":
@@ -121,16 +121,20 @@ type vendorID [4]byte
 // vendorIDOf parses "id:" and 8 hexadecimal digits.
 func vendorIDOf(manufacturer string) (id vendorID, ok bool) {
 	digits, ok := strings.CutPrefix(manufacturer, "id:")
-	if b, err := hex.AppendDecode(make([]byte, 0, len(id)), []byte(digits)); ok && err == nil && len(b) == len(id) {
-		for n, c := range bytes.TrimRight(b, " \x00") {
-			if 'a' <= c && c <= 'z' {
-				c -= 'a' - 'A'
-			}
-			id[n] = c
-		}
-		return id, true
+	if !ok || len(digits) != hex.EncodedLen(len(id)) {
+		return id, false
 	}
-	return id, false
+	if _, err := hex.Decode(id[:], []byte(digits)); err != nil {
+		return vendorID{}, false
+	}
+	name := bytes.TrimRight(id[:], " \x00")
+	clear(id[len(name):])
+	for n, c := range name {
+		if 'a' <= c && c <= 'z' {
+			name[n] = c - 'a' + 'A'
+		}
+	}
+	return id, true
 }
 
 // text returns the identifier without its padding, or "" if that is not printable ASCII.

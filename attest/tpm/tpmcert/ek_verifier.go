@@ -230,10 +230,12 @@ func (p *EKPresented) Key() crypto.PublicKey { return p.ek.PublicKey }
 // above it, in DER, leaf first and without the root, or, if it has none, from its canonical
 // SubjectPublicKeyInfo. Exactly one of the two must be present. A refusal is a [*refusal.Error].
 func ParseEKPresented(certificates [][]byte, ekPublic []byte) (*EKPresented, error) {
-	if len(certificates) > 0 == (len(ekPublic) > 0) {
-		return nil, checkEKSources.Refuse(fmt.Sprintf("%d certificates and %d bytes of an EK without one", len(certificates), len(ekPublic)), "one EK")
-	}
-	if len(ekPublic) > 0 {
+	switch {
+	case len(certificates) > 0 && len(ekPublic) > 0:
+		return nil, checkEKSources.Refuse("an EK certificate and an EK without one", "one EK")
+	case len(certificates) == 0 && len(ekPublic) == 0:
+		return nil, checkEKSources.Refuse("", "an EK certificate or an EK")
+	case len(ekPublic) > 0:
 		ek, err := parseEKPublic(ekPublic)
 		if err != nil {
 			return nil, err

@@ -24,7 +24,8 @@ type Certifiable interface {
 	// *ecdsa.PublicKey or an *rsa.PublicKey.
 	crypto.Signer
 
-	// Load puts the key into the TPM, if it is not there; h.Flush takes it out again.
+	// Load puts the key into the TPM, if it is not there; h.Flush then takes it out again, and
+	// leaves a key alone that was there.
 	Load(ctx context.Context, h *tpmop.Handles) (*tpmop.LoadedKey, error)
 }
 

@@ -120,7 +120,7 @@ func (h *Handles) startSession(ctx context.Context, password []byte, salted bool
 		return nil, err
 	}
 	proof := []tpm2.AuthOption{tpm2.Auth(auth)}
-	var key tpm2.TPMHandle
+	var key tpm2.TPMHandle // 0, which is never kept, if the session is not salted
 	if salted {
 		loaded, err := h.loadSessionKey(ctx)
 		if err != nil {
