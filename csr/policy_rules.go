@@ -84,8 +84,9 @@ var requestRules = []rule{
 		}
 	}},
 	{checkExtensionNotAllowed, nil, func(x *run) {
-		for _, e := range x.out.pkcs10.CSR.Extensions { // SANs are judged by the san- rules
-			if !e.Id.Equal(x.policy.Flag) && !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) && !oid.SubjectAltName.Equal(e.Id) {
+		for _, e := range x.out.pkcs10.CSR.Extensions {
+			isFlag := x.policy.Flag != nil && e.Id.Equal(x.policy.Flag)
+			if !isFlag && !oid.KubernetesNodeProviderIdentifier.Equal(e.Id) && !oid.SubjectAltName.Equal(e.Id) { // judged by the san- rules
 				x.refuse("extension "+e.Id.String(), "provider ID and, for serving, SANs")
 			}
 		}

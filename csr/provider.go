@@ -193,7 +193,8 @@ func (m *Metadata) ChooseVersion(speaks []string) (string, error) {
 	}
 	best, newest := "", 0
 	for _, name := range speaks {
-		if _, version, _ := providerVersion(name); version > newest && slices.Contains(offered, name) { // a name without one has 0
+		_, version, err := providerVersion(name)
+		if err == nil && slices.Contains(offered, name) && version > newest {
 			best, newest = name, version
 		}
 	}

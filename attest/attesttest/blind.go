@@ -50,13 +50,13 @@ func (w *World) blindAttacks() []Attack {
 
 // answerTemplate is machine-1's answer without the document.
 type answerTemplate struct {
-	*attempt
-	document []byte // that it had
-	value    []byte // the document must cover its first size bytes
-	size     int
-	identity func(machine string) string
-	sign     func(machine string, value []byte) []byte
-	request  func(document []byte) *csr.Request
+	document   []byte // that it had
+	value      []byte // the document must cover its first size bytes
+	size       int
+	identity   func(machine string) string
+	sign       func(machine string, value []byte) []byte
+	request    func(document []byte) *csr.Request
+	lastChange string // for the fault
 }
 
 // template returns an answerTemplate for documents, or for the evidence of WorldOptions.Prove.
@@ -72,13 +72,13 @@ func (a *attempt) template(ctx context.Context) *answerTemplate {
 			return must(bundle, err)
 		}
 		bundle := prove(MachineOne)
-		return &answerTemplate{attempt: a, document: bundle.Data, identity: func(machine string) string { return machine },
+		return &answerTemplate{document: bundle.Data, identity: func(machine string) string { return machine },
 			sign:    func(machine string, _ []byte) []byte { return prove(machine).Data },
 			request: func(evidence []byte) *csr.Request { bundle.Data = evidence; return applicant.filed(bundle) }}
 	}
 	f := a.forge(ctx, applicant)
 	value := f.rightValue()
-	b := &answerTemplate{attempt: a, document: f.sign(ctx, MachineOne, value), value: value, size: len(value),
+	b := &answerTemplate{document: f.sign(ctx, MachineOne, value), value: value, size: len(value),
 		identity: func(machine string) string { return string(d.identity(ctx, machine)) },
 		sign:     func(machine string, value []byte) []byte { return f.sign(ctx, machine, value) },
 		request:  func(document []byte) *csr.Request { return applicant.filed(f.enclose(ctx, document)) }}
@@ -94,12 +94,24 @@ func blind(name, what string, search func(a *answerTemplate, accepted func(docum
 		template := a.template(ctx)
 		err = errNotApplicable("no part of the evidence can be changed in this way")
 		search(template, func(document []byte) bool {
-			defer caught(new(error)) // no message can carry a document that is empty, or larger than documents may be
-			request, err = template.request(document), nil
+			changed := template.carried(document)
+			if changed == nil {
+				return false
+			}
+			request, err = changed, nil
 			return (&Attack{Class: classStatement}).faultOf(a.issue(ctx, a.provider, request)) != ""
 		})
+		a.lastChange = template.lastChange
 		return request, err
 	}}
+}
+
+// carried returns the request with a document, or nil if no message can carry it: it is empty, or larger
+// than documents may be.
+func (a *answerTemplate) carried(document []byte) (request *csr.Request) {
+	var err error
+	defer caught(&err)
+	return a.request(document)
 }
 
 // maxPlaces is how many bytes of a document are changed, one at a time.

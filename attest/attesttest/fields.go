@@ -197,14 +197,17 @@ func (a *anatomy) readDecoded(data []byte, put rebuild, path string) {
 	a.read(data, put, path+"/decoded")
 }
 
-// unusedBits returns base64 with the last of its unused bits set, which are all zero in text, and whether
-// it has any: it then encodes the same bytes. The character with that bit is the next one in ASCII, too.
-func unusedBits(text string, encoding *base64.Encoding) (loose string, ok bool) {
+// unusedBits returns base64 of the same bytes with another last character, if that has unused bits.
+func unusedBits(text string, encoding *base64.Encoding) (string, bool) {
 	last := len(strings.TrimRight(text, "=")) - 1
-	loose = text[:last] + string(text[last]+1) + text[last+1:]
 	want, _ := encoding.DecodeString(text)
-	got, err := encoding.DecodeString(loose)
-	return loose, err == nil && bytes.Equal(got, want)
+	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789" {
+		loose := text[:last] + string(c) + text[last+1:]
+		if got, err := encoding.DecodeString(loose); err == nil && loose != text && bytes.Equal(got, want) {
+			return loose, true
+		}
+	}
+	return "", false
 }
 
 // maxPrefixed is how many places are taken for a field behind its length.

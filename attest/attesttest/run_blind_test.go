@@ -356,7 +356,7 @@ func TestDifferences(t *testing.T) {
 func TestTryByteChanges(t *testing.T) {
 	for size, want := range map[int]int{0: 0, 1: 1, maxPlaces: maxPlaces, maxPlaces + 1: maxPlaces, 10*maxPlaces + 3: maxPlaces} {
 		document, places := make([]byte, size), map[int]bool{}
-		(&answerTemplate{attempt: &attempt{}}).tryByteChanges(document, func(d []byte) bool {
+		(&answerTemplate{}).tryByteChanges(document, func(d []byte) bool {
 			i := bytes.IndexFunc(d, func(r rune) bool { return r != 0 })
 			places[i] = true
 			return d[i] == 1 // and 4 is refused
@@ -365,7 +365,7 @@ func TestTryByteChanges(t *testing.T) {
 			t.Errorf("%d bytes: %d places, want %d", size, len(places), want)
 		}
 	}
-	b, tries := &answerTemplate{attempt: &attempt{}}, 0
+	b, tries := &answerTemplate{}, 0
 	b.tryByteChanges(make([]byte, 4), func(d []byte) bool { tries++; return d[2] != 0 })
 	if tries != 4 || b.lastChange != ", at byte 2 of 4" {
 		t.Errorf("%d tries%s, want 4, at byte 2 of 4", tries, b.lastChange)

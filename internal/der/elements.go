@@ -42,10 +42,14 @@ func countElements(in cryptobyte.String, left *int, depth int) bool {
 		if !in.ReadAnyASN1(&content, &tag) {
 			return true // the parser refuses it, or does not look
 		}
-		nested := tag&0x20 != 0 || tag == asn1.OCTET_STRING && content.PeekASN1Tag(asn1.SEQUENCE)
-		if tag == asn1.OBJECT_IDENTIFIER && len(content) > maxObjectIdentifier ||
-			nested && depth > 0 && !countElements(content, left, depth-1) {
+		switch {
+		case tag == asn1.OBJECT_IDENTIFIER && len(content) > maxObjectIdentifier:
 			return false
+		case depth == 0:
+		case tag&0x20 != 0 || tag == asn1.OCTET_STRING && content.PeekASN1Tag(asn1.SEQUENCE):
+			if !countElements(content, left, depth-1) {
+				return false
+			}
 		}
 	}
 	return true

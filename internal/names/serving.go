@@ -57,14 +57,19 @@ func (r *Reserved) DNS(name string) bool {
 // IP reports whether an address in its canonical form is not one node's only, is in one of IPs, or
 // leads to an IPv4 address of which the same holds.
 func (r *Reserved) IP(a netip.Addr) bool {
-	in, embedded := embeddedIPv4(a)
-	return a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() ||
-		a.Is4() && (a.As4()[0] >= 240 || a.As4()[0] == 0) || // class E with broadcast, and this network (RFC 1122, 3.2.1.3)
-		embedded && r.IP(in) ||
-		slices.ContainsFunc(r.IPs, func(prefix netip.Prefix) bool {
-			network := prefix.Addr()
-			return prefix.Contains(a) || network.Is4In6() && a.Is4() && netip.PrefixFrom(network.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
-		})
+	if a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast() {
+		return true
+	}
+	if a.Is4() && (a.As4()[0] >= 240 || a.As4()[0] == 0) {
+		return true // class E with broadcast, and this network (RFC 1122, 3.2.1.3)
+	}
+	if in, ok := embeddedIPv4(a); ok && r.IP(in) {
+		return true
+	}
+	return slices.ContainsFunc(r.IPs, func(prefix netip.Prefix) bool {
+		in := prefix.Addr()
+		return prefix.Contains(a) || in.Is4In6() && a.Is4() && netip.PrefixFrom(in.Unmap(), max(prefix.Bits()-96, 0)).Contains(a)
+	})
 }
 
 // translated are the prefixes of IPv6 addresses whose last 32 bits are an IPv4
@@ -79,11 +84,14 @@ var translated = [...]netip.Prefix{
 // embeddedIPv4 returns the IPv4 address that traffic to an IPv6 address may end up at. That
 // of 6to4 (RFC 3056) follows the first 16 bits.
 func embeddedIPv4(a netip.Addr) (netip.Addr, bool) {
-	switch b := a.As16(); { // an IPv4 address begins with zeros here, and is in no IPv6 prefix
-	case b[0] == 0x20 && b[1] == 0x02:
+	b := a.As16() // an IPv4 address begins with zeros here, and is in no IPv6 prefix
+	if b[0] == 0x20 && b[1] == 0x02 {
 		return netip.AddrFrom4([4]byte(b[2:6])), true
-	case slices.ContainsFunc(translated[:], func(prefix netip.Prefix) bool { return prefix.Contains(a) }):
-		return netip.AddrFrom4([4]byte(b[12:])), true
+	}
+	for _, prefix := range translated {
+		if prefix.Contains(a) {
+			return netip.AddrFrom4([4]byte(b[12:])), true
+		}
 	}
 	return netip.Addr{}, false
 }

@@ -18,5 +18,6 @@ func IsHex(s string, digits int) bool {
 
 // ValidIssuer reports whether a name can denote an issuer in a machine identity.
 func ValidIssuer(name string) bool {
-	return name != "" && len(name) <= 63 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == ""
+	alien := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-' }
+	return name != "" && len(name) <= 63 && !strings.ContainsFunc(name, alien)
 }

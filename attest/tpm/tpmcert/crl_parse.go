@@ -54,22 +54,22 @@ func parseCRL(der []byte) (*crl, error) {
 		return nil, fmt.Errorf("%d bytes, at most %d", len(der), maxCRLSize)
 	}
 	in := cryptobyte.String(bytes.Clone(der))
-	var body, tbs cryptobyte.String
+	var body, tbs, algorithm, signature cryptobyte.String
 	if !in.ReadASN1(&body, asn1.SEQUENCE) || !in.Empty() || !body.ReadASN1Element(&tbs, asn1.SEQUENCE) {
 		return nil, errors.New("no DER, or bytes after the list")
 	}
 	c := &crl{tbs: tbs, signers: map[[sha256.Size]byte]bool{}}
 	head, ok := c.cutEntries(tbs)
-	signature := body // with its algorithm, and nothing after it: see below
-	if !ok || !body.SkipASN1(asn1.SEQUENCE) {
+	if !ok || !body.ReadASN1Element(&algorithm, asn1.SEQUENCE) {
 		return nil, errors.New("no TBSCertList")
 	}
-	if !body.SkipASN1(asn1.BIT_STRING) || !body.Empty() {
+	if !body.ReadASN1Element(&signature, asn1.BIT_STRING) || !body.Empty() {
 		return nil, errors.New("no signature, or bytes after it")
 	}
 	var b cryptobyte.Builder
 	b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) {
 		b.AddASN1(asn1.SEQUENCE, func(b *cryptobyte.Builder) { b.AddBytes(head) })
+		b.AddBytes(algorithm)
 		b.AddBytes(signature)
 	})
 	var err error
