@@ -143,7 +143,8 @@ func Sweep(dir *os.Root, name string) {
 	entries, _ := fs.ReadDir(dir.FS(), ".")
 	for _, e := range entries {
 		unique := strings.TrimSuffix(strings.TrimPrefix(e.Name(), "."+name+"."), ".tmp")
-		if e.Name() == temporaryName(name, unique) && !strings.Contains(unique, ".") { // which another file's has
+		// The temporary file of another name that begins with this one and a dot has a dot here too.
+		if e.Name() == temporaryName(name, unique) && !strings.Contains(unique, ".") {
 			_ = dir.Remove(e.Name()) // if not this time, then the next
 		}
 	}

@@ -83,8 +83,11 @@ func (v *EKVerifier) CheckFirmware(d DirectoryName, firmwareVersion uint64) erro
 // a manufacturer never matches.
 func (v *EKVerifier) deny(d DirectoryName, got string, first, last uint32) error {
 	vendor, ok := vendorIDOf(d.Manufacturer)
+	if !ok {
+		return nil
+	}
 	for _, denied := range v.denied[vendor] {
-		if !ok || denied.Model != "" && denied.Model != d.Model || denied.First > last || denied.Last < first {
+		if denied.Model != "" && denied.Model != d.Model || denied.First > last || denied.Last < first {
 			continue
 		}
 		if first == last {

@@ -111,8 +111,8 @@ func checkProfile(p *Profile) error {
 	return checkIDs(p.Name, ids, p.Projects)
 }
 
-// checkIDs refuses what no certificate can have: for one, the dotted form of an identifier,
-// converted where it should have been parsed, and for another, a project's number in place of its ID.
+// checkIDs refuses object identifiers and project IDs that no certificate can have, such as the dotted
+// form of an identifier that was converted and not parsed, or the number of a project.
 func checkIDs(profile string, ids []oid.OID, projects []string) error {
 	for _, id := range ids {
 		if !id.Valid() {
